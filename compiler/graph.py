@@ -1,0 +1,81 @@
+"""The typed dataflow graph: what is true of the network, at every stage of compilation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Quant:
+    """Affine quantization: ``real = (q - zero_point) * scale``.
+
+    ``scale`` is ``()`` or ``(channels,)`` float32 along ``axis``; ``zero_point`` has the same shape.
+    """
+
+    scale: Array
+    zero_point: Array
+    axis: int | None = None
+
+    @property
+    def per_tensor(self) -> bool:
+        return self.scale.size == 1
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape, element type and, for quantized tensors, what the integers mean."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    quant: Quant | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation. ``op`` is an ONNX operator (``Conv``, ``com.microsoft.QLinearAdd``) or one of
+    the integer operators of ``compiler.integer`` (``int.conv``...). An absent optional input is ``""``.
+    """
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_(self, **changes: Any) -> "Node":
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in topological order over named values; ``types`` covers every value.
+
+    ``constants`` hold values known at compile time; they are neither inputs nor node outputs.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Array]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    opset: int = 0
+
+    def with_(self, **changes: Any) -> "Graph":
+        return replace(self, **changes)
+
+    def producer(self) -> dict[str, Node]:
+        return {output: node for node in self.nodes for output in node.outputs if output}
+
+    def consumers(self) -> dict[str, list[Node]]:
+        uses: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    uses.setdefault(name, []).append(node)
+        return uses

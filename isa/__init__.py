@@ -1,0 +1,1 @@
+"""The instruction set: configuration, encoding, semantics. Imports nothing else of accelc."""

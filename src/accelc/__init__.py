@@ -1,0 +1,1 @@
+"""accelc: from a trained ONNX network to an accelerator on a cheap FPGA."""
