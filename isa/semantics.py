@@ -93,12 +93,23 @@ def load_rows(i: Load) -> tuple[Rows, Rows, int]:
     return data.reshape(i.n2, i.n1, i.n0).astype(np.int64), pads, end
 
 
+def _check_addresses(addresses: Rows, row_bytes: int, s: State, what: str) -> None:
+    if not addresses.size:
+        return
+    end = int(addresses.max()) + row_bytes
+    if end > s.memory.size:
+        raise EncodingError(f"{what} ends at address {end}, memory has {s.memory.size} bytes")
+    if (addresses % s.config.bus_bytes).any():
+        raise EncodingError(f"{what} address is not a multiple of the bus width, {s.config.bus_bytes}")
+
+
 def load(i: Load, s: State) -> None:
     destination = s.buffer(Buffer(i.buffer))
     data, pads, end = load_rows(i)
     _check_rows(np.array([end - 1]), destination.shape[0], f"LOAD {Buffer(i.buffer).name.lower()}")
     row_bytes = destination.shape[1]
     addresses = memory_runs(i, row_bytes)
+    _check_addresses(addresses, row_bytes, s, "LOAD")
     if addresses.size:
         source = np.lib.stride_tricks.sliding_window_view(s.memory, row_bytes)
         destination[data.reshape(-1)] = source[addresses.reshape(-1)]
@@ -108,6 +119,7 @@ def load(i: Load, s: State) -> None:
 def store(i: Store, s: State) -> None:
     source = s.out.reshape(s.config.out_rows, -1).view(np.uint8)
     addresses = memory_runs(i, source.shape[1]).reshape(-1)
+    _check_addresses(addresses, source.shape[1], s, "STORE")
     rows = _check_rows(i.row + np.arange(addresses.size), s.config.out_rows, "STORE out")
     s.memory[addresses[:, None] + np.arange(source.shape[1])] = source[rows]
 
@@ -158,8 +170,9 @@ def gemm(i: Gemm, s: State) -> None:
                 # exact: block_in * 2^14 is far below 2^24
                 products = (x @ weights.T.astype(np.float32)).astype(np.int32)
             if not i.accumulate and not any(k):
-                s.acc[destination] = 0
-            np.add.at(s.acc, destination, products)
+                s.acc[destination] = products  # a row named twice keeps the last, as in the loop nest
+            else:
+                np.add.at(s.acc, destination, products)
 
 
 def round_shift(value: NDArray[np.int64], shift: Any, parity: Any = 0) -> NDArray[np.int64]:
