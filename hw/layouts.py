@@ -1,0 +1,131 @@
+"""Payload layouts and port bundles shared by the units, derived from ``isa.spec`` and the configuration."""
+
+from amaranth.hdl import Cat, Const, Value, ValueLike, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for, exact_log2
+
+from accelc.isa.config import LUT_ENTRIES, AccelConfig
+from accelc.isa.spec import (
+    FIELDS,
+    HEADER_BITS,
+    HEADER_FIELDS,
+    INSTRUCTION_BITS,
+    Buffer,
+    FieldSpec,
+    Opcode,
+)
+
+
+def _fields(specs: tuple[FieldSpec, ...]) -> dict[str, data.Field]:
+    return {
+        spec.name: data.Field(signed(spec.bits) if spec.signed else unsigned(spec.bits), spec.offset)
+        for spec in specs
+    }
+
+
+#: The first 16 bits of every instruction.
+HEADER = data.FlexibleLayout(HEADER_BITS, _fields(HEADER_FIELDS))
+
+
+def instruction_layout(opcode: Opcode) -> data.Layout:
+    """A 512-bit view of an instruction: header and own fields at their offsets, signed where signed."""
+    return data.FlexibleLayout(INSTRUCTION_BITS, _fields((*HEADER_FIELDS, *FIELDS[opcode])))
+
+
+def used_bits(opcode: Opcode) -> int:
+    """Bits of an instruction up to its last field; all above are reserved and zero."""
+    return max((HEADER_BITS, *(spec.offset + spec.bits for spec in FIELDS[opcode])))
+
+
+def fit(value: ValueLike, bits: int) -> Value:
+    """Keep the low ``bits`` of ``value``; a narrower value is extended according to its sign.
+
+    Hardware keeps only the bits a configuration can need. Whoever drops bits has checked them first.
+    """
+    cast = Value.cast(value)
+    is_signed = cast.shape().signed
+    missing = bits - len(cast)
+    if missing > 0:
+        cast = Cat(cast, cast[-1].replicate(missing) if is_signed else Const(0, missing))
+    cast = cast[:bits]
+    return cast.as_signed() if is_signed else cast
+
+
+def buffer_rows(config: AccelConfig, buffer: Buffer) -> int:
+    """Rows of a scratchpad that LOAD can write."""
+    return {
+        Buffer.INP: config.inp_rows,
+        Buffer.WGT: config.wgt_rows,
+        Buffer.PRM: config.prm_rows,
+        Buffer.VIN: config.vin_rows,
+        Buffer.LUT: 1,
+    }[buffer]
+
+
+def buffer_row_bytes(config: AccelConfig, buffer: Buffer) -> int:
+    """Bytes of a row of a scratchpad that LOAD can write; a power of two."""
+    return {
+        Buffer.INP: config.inp_row_bytes,
+        Buffer.WGT: config.wgt_row_bytes,
+        Buffer.PRM: config.prm_row_bytes,
+        Buffer.VIN: config.vec_row_bytes,
+        Buffer.LUT: LUT_ENTRIES,
+    }[buffer]
+
+
+def row_beats_log2(config: AccelConfig, buffer: Buffer) -> int:
+    """Beats of a row as a power of two: rows are whole beats by the configuration's rules."""
+    return exact_log2(buffer_row_bytes(config, buffer) // config.bus_bytes)
+
+
+def beat_address_bits(config: AccelConfig) -> int:
+    """Bits that number every beat of the largest scratchpad LOAD writes or STORE reads."""
+    beats = [buffer_rows(config, b) << row_beats_log2(config, b) for b in Buffer]
+    beats.append(config.out_rows * config.vec_row_bytes // config.bus_bytes)
+    return bits_for(max(beats) - 1)
+
+
+class ScratchWrite(wiring.Signature):
+    """LOAD writes a scratchpad, one beat a cycle, never refused; visible to reads from the next cycle.
+
+    Members
+    -------
+    en : Out(1)
+        Write in this cycle.
+    addr : Out(beat_address_bits)
+        ``row * beats_per_row + beat``; the low bits count beats because beats are a power of two.
+    data : Out(bus_bytes * 8)
+        The beat, first byte lowest.
+    """
+
+    def __init__(self, config: AccelConfig) -> None:
+        super().__init__(
+            {
+                "en": Out(1),
+                "addr": Out(beat_address_bits(config)),
+                "data": Out(config.bus_bytes * 8),
+            }
+        )
+
+
+class ScratchRead(wiring.Signature):
+    """STORE reads ``out``: the data follow one cycle after ``en`` and stay until the next ``en``.
+
+    Members
+    -------
+    en : Out(1)
+    addr : Out(beat_address_bits)
+        ``row * beats_per_row + beat``.
+    data : In(bus_bytes * 8)
+        The beat addressed one cycle earlier, first byte lowest.
+    """
+
+    def __init__(self, config: AccelConfig) -> None:
+        super().__init__(
+            {
+                "en": Out(1),
+                "addr": Out(beat_address_bits(config)),
+                "data": In(config.bus_bytes * 8),
+            }
+        )
