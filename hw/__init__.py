@@ -1,1 +1,1 @@
-"""The accelerator in Amaranth HDL: fetch, load, matrix unit, vector unit, store and what joins them."""
+"""The accelerator in Amaranth HDL: fetch, load, matrix and vector unit, store."""

@@ -1,4 +1,4 @@
-"""Payload layouts and port bundles shared by the units, derived from ``isa.spec`` and the configuration."""
+"""Payload layouts and port bundles the units share, from ``isa.spec`` and the configuration."""
 
 from amaranth.hdl import Cat, Const, Value, ValueLike, signed, unsigned
 from amaranth.lib import data, wiring
@@ -19,8 +19,7 @@ from accelc.isa.spec import (
 
 def _fields(specs: tuple[FieldSpec, ...]) -> dict[str, data.Field]:
     return {
-        spec.name: data.Field(signed(spec.bits) if spec.signed else unsigned(spec.bits), spec.offset)
-        for spec in specs
+        s.name: data.Field(signed(s.bits) if s.signed else unsigned(s.bits), s.offset) for s in specs
     }
 
 
@@ -29,7 +28,7 @@ HEADER = data.FlexibleLayout(HEADER_BITS, _fields(HEADER_FIELDS))
 
 
 def instruction_layout(opcode: Opcode) -> data.Layout:
-    """A 512-bit view of an instruction: header and own fields at their offsets, signed where signed."""
+    """A 512-bit view of an instruction: header and own fields at their offsets."""
     return data.FlexibleLayout(INSTRUCTION_BITS, _fields((*HEADER_FIELDS, *FIELDS[opcode])))
 
 
@@ -41,7 +40,7 @@ def used_bits(opcode: Opcode) -> int:
 def fit(value: ValueLike, bits: int) -> Value:
     """Keep the low ``bits`` of ``value``; a narrower value is extended according to its sign.
 
-    Hardware keeps only the bits a configuration can need. Whoever drops bits has checked them first.
+    Hardware keeps only the bits a configuration can need; whoever drops bits checks them first.
     """
     cast = Value.cast(value)
     is_signed = cast.shape().signed
@@ -87,7 +86,7 @@ def beat_address_bits(config: AccelConfig) -> int:
 
 
 class ScratchWrite(wiring.Signature):
-    """LOAD writes a scratchpad, one beat a cycle, never refused; visible to reads from the next cycle.
+    """LOAD writes a scratchpad: one beat a cycle, never refused, readable from the next cycle.
 
     Members
     -------
