@@ -17,10 +17,9 @@ from accelc.isa.spec import (
 )
 
 
-def _fields(specs: tuple[FieldSpec, ...]) -> dict[str, data.Field]:
-    return {
-        s.name: data.Field(signed(s.bits) if s.signed else unsigned(s.bits), s.offset) for s in specs
-    }
+def _fields(specs: tuple[FieldSpec, ...]) -> dict[int | str, data.Field]:
+    shapes = (signed(spec.bits) if spec.signed else unsigned(spec.bits) for spec in specs)
+    return {spec.name: data.Field(s, spec.offset) for spec, s in zip(specs, shapes, strict=True)}
 
 
 #: The first 16 bits of every instruction.
