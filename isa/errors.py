@@ -1,4 +1,4 @@
-"""The errors every part of accelc raises; the command line turns each into one line and an exit code."""
+"""The errors every part of accelc raises; the command line makes each one line and an exit code."""
 
 
 class AccelcError(Exception):
@@ -11,6 +11,14 @@ class ConfigError(AccelcError):
 
 class EncodingError(AccelcError):
     """A value does not fit the instruction field, or the hardware, it is meant for."""
+
+
+class RowRangeError(EncodingError):
+    """An instruction names a scratchpad row beyond the configured depth."""
+
+
+class AddressError(EncodingError):
+    """An instruction names a memory address out of range or not aligned to the bus."""
 
 
 class DoesNotFitError(AccelcError):

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelc.isa.config import LUT_ENTRIES, AccelConfig
-from accelc.isa.errors import EncodingError
+from accelc.isa.errors import AddressError, EncodingError, RowRangeError
 from accelc.isa.spec import Alu, Buffer, Finish, Gemm, Instruction, Load, Source, Store
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
-#: dtype of one ``prm`` lane entry as it lies in memory: 32 bits bias, then 24 bits multiplier and 6 bits shift.
+#: dtype of one ``prm`` lane entry as it lies in memory: 32 bits bias, then 24 bits multiplier and
+#: 6 bits shift.
 PRM_DTYPE = np.dtype([("bias", "<i4"), ("scale", "<u4")])
 
 
@@ -70,7 +71,7 @@ def affine(base: int, *loops: tuple[int, int]) -> Rows:
 
 def _check_rows(rows: Rows, depth: int, what: str) -> Rows:
     if rows.size and int(rows.max()) >= depth:
-        raise EncodingError(f"{what} row {int(rows.max())} is beyond the scratchpad's {depth} rows")
+        raise RowRangeError(f"{what} row {int(rows.max())} is beyond the scratchpad's {depth} rows")
     return rows
 
 
@@ -83,7 +84,7 @@ def memory_runs(i: Load | Store, row_bytes: int) -> Rows:
 
 
 def load_rows(i: Load) -> tuple[Rows, Rows, int]:
-    """Scratchpad rows a LOAD copies to ``(n2, n1, n0)``, rows it pads, and the row after the last."""
+    """Scratchpad rows a LOAD copies to ``(n2, n1, n0)``, rows it pads, one past its last row."""
     run = i.n1 * i.n0
     pitch = i.pad_left + run + i.pad_right
     first = i.row + i.pad_top + i.pad_left
@@ -98,12 +99,19 @@ def _check_addresses(addresses: Rows, row_bytes: int, s: State, what: str) -> No
         return
     end = int(addresses.max()) + row_bytes
     if end > s.memory.size:
-        raise EncodingError(f"{what} ends at address {end}, memory has {s.memory.size} bytes")
+        raise AddressError(f"{what} ends at address {end}, memory has {s.memory.size} bytes")
     if (addresses % s.config.bus_bytes).any():
-        raise EncodingError(f"{what} address is not a multiple of the bus width, {s.config.bus_bytes}")
+        raise AddressError(
+            f"{what} address is not a multiple of the bus width, {s.config.bus_bytes}"
+        )
 
 
 def load(i: Load, s: State) -> None:
+    if i.buffer not in iter(Buffer):
+        raise EncodingError(f"LOAD buffer {i.buffer} is not a scratchpad")
+    pads_any = i.pad_top or i.pad_bottom or i.pad_left or i.pad_right
+    if pads_any and i.buffer not in (Buffer.INP, Buffer.VIN):
+        raise EncodingError(f"LOAD can pad inp and vin only, not {Buffer(i.buffer).name.lower()}")
     destination = s.buffer(Buffer(i.buffer))
     data, pads, end = load_rows(i)
     _check_rows(np.array([end - 1]), destination.shape[0], f"LOAD {Buffer(i.buffer).name.lower()}")
@@ -126,8 +134,12 @@ def store(i: Store, s: State) -> None:
 
 def gemm_tiles(i: Gemm) -> tuple[Rows, Rows, Rows]:
     """First input row, weight tile and first accumulator row per ``(n_o, n_k0, n_k1, n_k2)``."""
-    inp = affine(i.inp, (i.n_o, i.inp_o), (i.n_k0, i.inp_k0), (i.n_k1, i.inp_k1), (i.n_k2, i.inp_k2))
-    wgt = affine(i.wgt, (i.n_o, i.wgt_o), (i.n_k0, i.wgt_k0), (i.n_k1, i.wgt_k1), (i.n_k2, i.wgt_k2))
+    inp = affine(
+        i.inp, (i.n_o, i.inp_o), (i.n_k0, i.inp_k0), (i.n_k1, i.inp_k1), (i.n_k2, i.inp_k2)
+    )
+    wgt = affine(
+        i.wgt, (i.n_o, i.wgt_o), (i.n_k0, i.wgt_k0), (i.n_k1, i.wgt_k1), (i.n_k2, i.wgt_k2)
+    )
     acc = affine(i.acc, (i.n_o, i.acc_o))
     return inp, wgt, acc
 
@@ -142,6 +154,8 @@ def gemm(i: Gemm, s: State) -> None:
     inp, wgt, acc = gemm_tiles(i)
     _check_rows(wgt, c.wgt_rows, "GEMM wgt")
     if i.window:
+        if not (i.first and i.step and i.n_t):
+            raise EncodingError("GEMM window needs first, step and n_t of at least 1")
         fires = firing_columns(i)
         taps = i.first * i.n_t
         if taps > c.block_in:
@@ -151,7 +165,15 @@ def gemm(i: Gemm, s: State) -> None:
         columns = fires[:, None] - back // i.n_t
         within = i.n_t - 1 - back % i.n_t
         read = affine(0, (i.n_y, i.inp_y))[:, None] + columns * i.inp_x + within * i.inp_t
-        _check_rows((inp[..., None, None, None] + affine(0, (i.n_y, i.inp_y), (i.n_x, i.inp_x), (i.n_t, i.inp_t))) & 0xFFFF, c.inp_rows, "GEMM inp")
+        _check_rows(
+            (
+                inp[..., None, None, None]
+                + affine(0, (i.n_y, i.inp_y), (i.n_x, i.inp_x), (i.n_t, i.inp_t))
+            )
+            & 0xFFFF,
+            c.inp_rows,
+            "GEMM inp",
+        )
         written = affine(0, (i.n_y, i.acc_y), (fires.size, i.acc_x)).reshape(-1)
         lane = np.arange(c.block_out) % c.block_in
     else:
@@ -163,21 +185,26 @@ def gemm(i: Gemm, s: State) -> None:
             rows = (inp[(io, *k)] + read) & 0xFFFF
             weights = s.wgt[wgt[(io, *k)]].astype(np.int32)
             if i.window:
-                x = s.inp[rows.reshape(-1, taps)][..., lane].astype(np.int32)  # (p, tap, batch, block_out)
+                x = s.inp[rows.reshape(-1, taps)][..., lane].astype(
+                    np.int32
+                )  # (p, tap, batch, block_out)
                 products = np.einsum("ptbo,ot->pbo", x, weights[:, :taps])
             else:
                 x = s.inp[_check_rows(rows, c.inp_rows, "GEMM inp")].astype(np.float32)
                 # exact: block_in * 2^14 is far below 2^24
                 products = (x @ weights.T.astype(np.float32)).astype(np.int32)
             if not i.accumulate and not any(k):
-                s.acc[destination] = products  # a row named twice keeps the last, as in the loop nest
+                s.acc[destination] = (
+                    products  # a row named twice keeps the last, as in the loop nest
+                )
             else:
                 np.add.at(s.acc, destination, products)
 
 
 def round_shift(value: NDArray[np.int64], shift: Any, parity: Any = 0) -> NDArray[np.int64]:
     """``value / 2**shift`` rounded half to even; odd ``parity`` makes it half to odd."""
-    shift = np.asarray(shift, np.int64)
+    # |value| is below 2^61: a shift by 63 gives 0 just as one by 62 does, which fits int64.
+    shift = np.minimum(np.asarray(shift, np.int64), 62)
     floor = value >> shift
     rest = value - (floor << shift)
     twice = rest << 1
@@ -188,11 +215,17 @@ def round_shift(value: NDArray[np.int64], shift: Any, parity: Any = 0) -> NDArra
 
 def split_params(prm: NDArray[Any]) -> tuple[Int32, NDArray[np.int64], NDArray[np.int64]]:
     """``bias``, ``mult`` and ``shift`` of prm entries."""
-    return prm["bias"], (prm["scale"] & 0xFFFFFF).astype(np.int64), (prm["scale"] >> 24 & 0x3F).astype(np.int64)
+    return (
+        prm["bias"],
+        (prm["scale"] & 0xFFFFFF).astype(np.int64),
+        (prm["scale"] >> 24 & 0x3F).astype(np.int64),
+    )
 
 
 def alu(i: Alu, s: State) -> None:
     c = s.config
+    if not (i.n_ky and i.n_kx):
+        raise EncodingError("ALU window needs n_ky and n_kx of at least 1")
     src = affine(i.src, (i.n0, i.src_0), (i.n1, i.src_1), (i.n2, i.src_2))
     dst = affine(i.dst, (i.n0, i.dst_0), (i.n1, i.dst_1), (i.n2, i.dst_2))
     _check_rows(dst, c.out_rows, "ALU out")
@@ -231,7 +264,7 @@ def execute(instruction: Instruction, state: State) -> None:
     """Apply one instruction's whole effect to ``state``.
 
     Raises:
-        EncodingError: a row, address or combination of fields the hardware would report as an error.
+        EncodingError: a row, address or combination of fields the hardware would report.
     """
     match instruction:
         case Load():
