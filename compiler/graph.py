@@ -14,7 +14,7 @@ Array = NDArray[Any]
 class Quant:
     """Affine quantization: ``real = (q - zero_point) * scale``.
 
-    ``scale`` is ``()`` or ``(channels,)`` float32 along ``axis``; ``zero_point`` has the same shape.
+    ``scale`` is ``()`` or ``(channels,)`` float32 along ``axis``, and so is ``zero_point``.
     """
 
     scale: Array
@@ -37,8 +37,10 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Node:
-    """One operation. ``op`` is an ONNX operator (``Conv``, ``com.microsoft.QLinearAdd``) or one of
-    the integer operators of ``compiler.integer`` (``int.conv``...). An absent optional input is ``""``.
+    """One operation.
+
+    ``op`` is an ONNX operator (``Conv``, ``com.microsoft.QLinearAdd``) or one of the integer
+    operators of ``compiler.integer`` (``int.conv``...). An absent optional input is ``""``.
     """
 
     op: str

@@ -7,16 +7,16 @@ arithmetic of ``isa.spec.Alu``. Activations are int8 tensors in *logical* NHWC, 
 ==================== ======================= ===================================================
 op                   inputs                  attrs
 ==================== ======================= ===================================================
-``int.conv``         x, w, bias, mult, shift ``conv``: ConvAttrs; ``post``: Post; ``depthwise``: bool
-                     [, residual][, table]
+``int.conv``         x, w, bias, mult, shift ``conv``: ConvAttrs; ``post``: Post;
+                     [, residual][, table]   ``depthwise``: bool
 ``int.maxpool``      x [, table]             ``conv``: ConvAttrs (pad_value -128); ``post``: Post
 ``int.add``          a, b [, table]          ``post``: Post with ``add`` set; b may be (1, 1, 1, c)
 ``int.scale``        x, bias, mult, shift    ``post``: Post; int8 to int8, per channel
                      [, table]
 ``int.lookup``       x, table                ``post``: Post (pass-through clamp)
-``int.concat``       x0, x1, ... and then    ``post``: Post; channels joined (last axis); every input
+``int.concat``       x0, x1, ... and then    ``post``: Post; joins channels (last axis); every input
                      bias, mult, shift       requantized with its own slice of bias/mult/shift (c,)
-``int.resize``       x                       ``factors``: (fh, fw); nearest neighbour, integer factors
+``int.resize``       x                       ``factors``: (fh, fw) integers; nearest neighbour
 ==================== ======================= ===================================================
 
 Constants: ``w`` int8 ``(o, kh, kw, c)``, depthwise ``(kh, kw, c)``; ``bias`` int32 ``(o,)``, zero
@@ -25,7 +25,8 @@ points of input and weights folded in; ``mult`` int32 ``(o,)`` (< 2^mult_bits) a
 are convolutions of ``(n, 1, 1, c)``; average pooling is a depthwise convolution with weights 1.
 
 Order within one operator: accumulate (or maximum, or pass), requantize with ``a_*`` of Post, clamp,
-then ``add`` with the residual, clamp, then the table. ``post.table`` says whether the last input is one.
+then ``add`` with the residual, clamp, then the table. ``post.table`` says whether the last input
+is one.
 Padding of ``int.conv`` is ``conv.pad_value``, the input's zero point.
 """
 
@@ -55,7 +56,10 @@ class ConvAttrs:
 
 @dataclass(frozen=True, kw_only=True)
 class AddStage:
-    """``y = clamp(round((a*m1 + b*m2 + offset) / 2**shift) + zero, min, max)``; fields as in isa Alu b_*."""
+    """``y = clamp(round((a*m1 + b*m2 + offset) / 2**shift) + zero, min, max)``.
+
+    Fields as ``b_*`` of isa Alu.
+    """
 
     m1: int
     m2: int

@@ -12,7 +12,8 @@ def _place(spec: FieldSpec, value: int, what: str) -> int:
         raise EncodingError(f"{what}.{spec.name} must be an integer, not {value!r}")
     if not spec.minimum <= value <= spec.maximum:
         raise EncodingError(
-            f"{what}.{spec.name} must be {spec.minimum} to {spec.maximum} ({spec.bits} bits), not {value}"
+            f"{what}.{spec.name} must be {spec.minimum} to {spec.maximum} ({spec.bits} bits), "
+            f"not {value}"
         )
     return (value & ((1 << spec.bits) - 1)) << spec.offset
 
@@ -26,7 +27,9 @@ def encode(instruction: Instruction) -> bytes:
     what = instruction.opcode.name
     word = 0
     for spec in HEADER_FIELDS:
-        value = int(instruction.opcode) if spec.name == "opcode" else getattr(instruction, spec.name)
+        value = (
+            int(instruction.opcode) if spec.name == "opcode" else getattr(instruction, spec.name)
+        )
         word |= _place(spec, value, what)
     if instruction.unit is None:
         if instruction.wait or instruction.signal:
@@ -70,7 +73,9 @@ def encode_all(instructions: tuple[Instruction, ...]) -> bytes:
 
 def decode_all(data: bytes) -> tuple[Instruction, ...]:
     if len(data) % INSTRUCTION_BYTES:
-        raise EncodingError(f"{len(data)} bytes are not whole {INSTRUCTION_BYTES}-byte instructions")
+        raise EncodingError(
+            f"{len(data)} bytes are not whole {INSTRUCTION_BYTES}-byte instructions"
+        )
     return tuple(
         decode(data[i : i + INSTRUCTION_BYTES]) for i in range(0, len(data), INSTRUCTION_BYTES)
     )

@@ -1,4 +1,4 @@
-"""The accelerator's parameters: primary knobs as fields, everything that follows from them as properties."""
+"""The accelerator's parameters: primary knobs as fields, what follows from them as properties."""
 
 import dataclasses
 import hashlib
@@ -51,7 +51,7 @@ class AccelConfig:
     inp_rows: int = 2048
     #: Capacity of the weight scratchpad in tiles.
     wgt_rows: int = 1024
-    #: Split in two banks at half depth: the matrix and the vector unit use one each without conflict.
+    #: Split in two banks at half depth: matrix and vector unit use one each without conflict.
     acc_rows: int = 2048
     vin_rows: int = 2048
     out_rows: int = 2048
@@ -80,7 +80,14 @@ class AccelConfig:
                 raise ConfigError(f"{field.name} must be an integer, not {value!r}")
             if field.type is bool and not isinstance(value, bool):
                 raise ConfigError(f"{field.name} must be true or false, not {value!r}")
-        for name in ("batch", "block_in", "block_out", "bus_bytes", "vector_lanes", "max_burst_beats"):
+        for name in (
+            "batch",
+            "block_in",
+            "block_out",
+            "bus_bytes",
+            "vector_lanes",
+            "max_burst_beats",
+        ):
             value = getattr(self, name)
             if not _is_power_of_two(value):
                 raise ConfigError(f"{name} must be a power of two, not {value}")
@@ -110,7 +117,9 @@ class AccelConfig:
         self._require(2 <= self.queue_depth <= 64, "queue_depth must be 2 to 64", self.queue_depth)
         self._require(2 <= self.token_bits <= 16, "token_bits must be 2 to 16", self.token_bits)
         self._require(
-            self.max_burst_beats <= 256, "max_burst_beats must be at most 256 (AXI4)", self.max_burst_beats
+            self.max_burst_beats <= 256,
+            "max_burst_beats must be at most 256 (AXI4)",
+            self.max_burst_beats,
         )
 
     @staticmethod
@@ -198,7 +207,9 @@ PRESETS: dict[str, AccelConfig] = {
             out_rows=512,
             prm_rows=128,
         ),
-        AccelConfig(name="2x16x16", batch=2, inp_rows=1024, acc_rows=1024, vin_rows=1024, out_rows=1024),
+        AccelConfig(
+            name="2x16x16", batch=2, inp_rows=1024, acc_rows=1024, vin_rows=1024, out_rows=1024
+        ),
         AccelConfig(
             name="1x4x8",
             block_in=4,

@@ -22,8 +22,8 @@ class Layer:
 
     ``first`` and ``last`` index ``Program.instructions``; layers follow one another in program
     order, and a layer's last instruction is its last STORE. ``macs`` counts the useful
-    multiply-accumulates of the model (no padding), ``moved_bytes`` the unpadded bytes that must move
-    at least once: inputs, weights, biases, outputs.
+    multiply-accumulates of the model (no padding), ``moved_bytes`` the unpadded bytes that must
+    move at least once: inputs, weights, biases, outputs.
     """
 
     name: str

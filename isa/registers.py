@@ -61,23 +61,55 @@ def _layout() -> tuple[Register, ...]:
         Register("id", 0x000, ro, "constant 0x31636361, 'acc1'"),
         Register("version", 0x004, ro, "ISA version"),
         Register("config", 0x008, ro, "fingerprint of the configuration (AccelConfig.digest)"),
-        Register("shape", 0x00C, ro, "bits 7:0 batch, 15:8 block_in, 23:16 block_out, 31:24 bus_bytes"),
-        Register("control", 0x010, w1, "bit 0 start; bit 1 abort and clear: stop, drain, clear the error"),
+        Register(
+            "shape", 0x00C, ro, "bits 7:0 batch, 15:8 block_in, 23:16 block_out, 31:24 bus_bytes"
+        ),
+        Register(
+            "control", 0x010, w1, "bit 0 start; bit 1 abort and clear: stop, drain, clear the error"
+        ),
         Register("status", 0x014, ro, "bit 0 busy, bit 1 done (until the next start), bit 2 error"),
         Register("error", 0x018, ro, "error code, see ErrorCode"),
-        Register("error_info", 0x01C, ro, "bits 23:0 instructions fetched so far, 31:24 unit (0 load, 1 gemm, 2 alu, 3 store, 4 fetch)"),
-        Register("program_address", 0x020, rw, "address of the first instruction, relative to memory_base"),
+        Register(
+            "error_info",
+            0x01C,
+            ro,
+            "bits 23:0 instructions fetched so far, "
+            "31:24 unit (0 load, 1 gemm, 2 alu, 3 store, 4 fetch)",
+        ),
+        Register(
+            "program_address",
+            0x020,
+            rw,
+            "address of the first instruction, relative to memory_base",
+        ),
         Register("program_length", 0x024, rw, "instructions, FINISH included"),
         Register("memory_base", 0x028, rw, "added to every address the core sends to the bus"),
-        Register("memory_bytes", 0x02C, rw, "addresses at or beyond this are an error", 0xFFFF_FFFF),
-        Register("watchdog_cycles", 0x030, rw, "cycles without progress before WATCHDOG; 0 disables", 1 << 20),
+        Register(
+            "memory_bytes", 0x02C, rw, "addresses at or beyond this are an error", 0xFFFF_FFFF
+        ),
+        Register(
+            "watchdog_cycles",
+            0x030,
+            rw,
+            "cycles without progress before WATCHDOG; 0 disables",
+            1 << 20,
+        ),
     ]
     counters = [
         ("cycles", "cycles from start to done"),
-        *((f"{u}_busy", f"cycles the {u} unit executed an instruction") for u in ("load", "gemm", "alu", "store")),
-        *((f"{u}_wait", f"cycles the {u} unit had an instruction that waited for tokens") for u in ("load", "gemm", "alu", "store")),
+        *(
+            (f"{u}_busy", f"cycles the {u} unit executed an instruction")
+            for u in ("load", "gemm", "alu", "store")
+        ),
+        *(
+            (f"{u}_wait", f"cycles the {u} unit had an instruction that waited for tokens")
+            for u in ("load", "gemm", "alu", "store")
+        ),
         ("gemm_issue", "cycles the matrix array took an operand: fired rows"),
-        ("gemm_stall", "cycles the running matrix unit waited for weights, accumulators or hazards"),
+        (
+            "gemm_stall",
+            "cycles the running matrix unit waited for weights, accumulators or hazards",
+        ),
         ("alu_stall", "cycles the running vector unit waited for an accumulator bank"),
         ("read_bytes", "bytes read from memory, instructions included"),
         ("write_bytes", "bytes written to memory"),
@@ -86,7 +118,14 @@ def _layout() -> tuple[Register, ...]:
         registers.append(Register(f"{name}_low", 0x100 + 8 * index, ro, doc + ", low word"))
         registers.append(Register(f"{name}_high", 0x104 + 8 * index, ro, doc + ", high word"))
     for unit_index, unit in enumerate(("load", "gemm", "alu", "store")):
-        registers.append(Register(f"{unit}_retired", 0x180 + 4 * unit_index, ro, f"instructions the {unit} unit has finished"))
+        registers.append(
+            Register(
+                f"{unit}_retired",
+                0x180 + 4 * unit_index,
+                ro,
+                f"instructions the {unit} unit has finished",
+            )
+        )
     return tuple(registers)
 
 

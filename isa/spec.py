@@ -17,7 +17,7 @@ HEADER_BITS = 16
 
 
 class Unit(enum.IntEnum):
-    """The four units that execute instructions, each in program order, each with a queue of its own."""
+    """The four units that execute instructions, each in program order from its own queue."""
 
     LOAD = 0
     GEMM = 1
@@ -111,7 +111,7 @@ class Load(Instruction):
                 for i0 in range(n0):           # n0 rows, contiguous in memory
                     buffer[row] = memory[dram + i2*stride2 + i1*stride1 + i0*row_bytes]; row += 1
             fill(pad_right)
-        fill(pad_bottom)                       # fill(n): n rows with every byte = pad_value; row += n
+        fill(pad_bottom)                       # fill(n): n rows of pad_value; row += n
 
     ``n2 = 0`` fills only. LOAD of ``lut`` copies one row of 256 bytes; entry ``i`` is the image of
     the int8 value ``i - 128``. Padding is allowed for ``inp`` and ``vin`` only.
@@ -152,8 +152,8 @@ class Gemm(Instruction):
                 acc[d] = (0 if clear else acc[d]) + x @ W.T                  # int32, wraps
 
     With ``window`` set the two inner loops slide a window of the last ``block_in`` rows read
-    instead, for depthwise convolution: ``n_x`` counts columns of ``n_t`` rows each, and after column
-    ``ix`` the array fires if ``ix >= first - 1`` and ``(ix - (first - 1)) % step == 0``::
+    instead, for depthwise convolution: ``n_x`` counts columns of ``n_t`` rows each, and after
+    column ``ix`` the array fires if ``ix >= first - 1`` and ``(ix - (first - 1)) % step == 0``::
 
             for iy, ix in loops(n_y, n_x):
                 for it in range(n_t):
@@ -161,7 +161,7 @@ class Gemm(Instruction):
                 if fires(ix):                                 # iz counts the firings of this line
                     d = C + iy*acc_y + iz*acc_x
                     acc[d][b, o] = (0 if clear else acc[d][b, o])
-                                 + sum(W[o, j] * window[j][b, o % block_in] for j in range(first*n_t))
+                                 + sum(W[o, j] * window[j][b, o % block_in] for j < first*n_t)
 
     where ``window[0]`` is the row read last; ``first * n_t <= block_in``. Addresses are taken
     modulo 2^16, so a stride may be the two's complement of a negative one.
@@ -210,7 +210,7 @@ class Alu(Instruction):
             P = prm[prm + i0*prm_0]                                  # bias, mult, shift per lane
             s = src + i0*src_0 + i1*src_1 + i2*src_2
             if source == acc: x = acc[s]                             # int32
-            else:             x = max(vin[s + iy*src_ky + ix*src_kx] for iy, ix in loops(n_ky, n_kx))
+            else: x = max(vin[s + iy*src_ky + ix*src_kx] for iy, ix in loops(n_ky, n_kx))
             if scale:  x = round(wrap32(x + P.bias) * P.mult / 2**P.shift) + a_zero
             x = clamp(x, a_min, a_max)                               # int8 from here on
             if add:
@@ -320,14 +320,22 @@ def field_specs(cls: type[Instruction]) -> tuple[FieldSpec, ...]:
         )
         offset += f.metadata["bits"]
     if offset > INSTRUCTION_BITS:
-        raise AssertionError(f"{cls.__name__} needs {offset} bits, an instruction has {INSTRUCTION_BITS}")
+        raise AssertionError(
+            f"{cls.__name__} needs {offset} bits, an instruction has {INSTRUCTION_BITS}"
+        )
     return tuple(specs)
 
 
 #: Header fields, the same in every instruction.
 HEADER_FIELDS: tuple[FieldSpec, ...] = (
     FieldSpec("opcode", 4, False, "", "what the instruction does", 0),
-    FieldSpec("wait", 4, False, "", "units to take a token from: bit 0 load, 1 gemm, 2 alu, 3 store", 4),
-    FieldSpec("signal", 4, False, "", "units to send a token to: bit 0 load, 1 gemm, 2 alu, 3 store", 8),
+    FieldSpec(
+        "wait", 4, False, "", "units to take a token from: bit 0 load, 1 gemm, 2 alu, 3 store", 4
+    ),
+    FieldSpec(
+        "signal", 4, False, "", "units to send a token to: bit 0 load, 1 gemm, 2 alu, 3 store", 8
+    ),
 )
-FIELDS: dict[Opcode, tuple[FieldSpec, ...]] = {op: field_specs(cls) for op, cls in INSTRUCTIONS.items()}
+FIELDS: dict[Opcode, tuple[FieldSpec, ...]] = {
+    op: field_specs(cls) for op, cls in INSTRUCTIONS.items()
+}

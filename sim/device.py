@@ -27,7 +27,7 @@ class Counters:
     alu_stall: int = 0
     read_bytes: int = 0
     write_bytes: int = 0
-    #: Cycle in which each instruction started and retired, shape ``(instructions,)``; empty if unknown.
+    #: Cycle each instruction started and retired in, shape ``(instructions,)``; empty if unknown.
     started: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     retired: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -59,8 +59,9 @@ class Device(ABC):
         """
         if program.config.digest != self.config.digest:
             raise ConfigError(
-                f"program is for configuration {program.config.name!r} ({program.config.digest:08x}), "
-                f"device has {self.config.name!r} ({self.config.digest:08x}); compile it again for this device"
+                f"program is for configuration {program.config.name!r} "
+                f"({program.config.digest:08x}), device has {self.config.name!r} "
+                f"({self.config.digest:08x}); compile it again for this device"
             )
         self.reserve(program.memory_bytes)
         for address, data in program.segments():
