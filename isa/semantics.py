@@ -164,7 +164,7 @@ def gemm(i: Gemm, s: State) -> None:
         back = np.arange(taps)
         columns = fires[:, None] - back // i.n_t
         within = i.n_t - 1 - back % i.n_t
-        read = affine(0, (i.n_y, i.inp_y))[:, None] + columns * i.inp_x + within * i.inp_t
+        read = affine(0, (i.n_y, i.inp_y))[:, None, None] + columns * i.inp_x + within * i.inp_t
         _check_rows(
             (
                 inp[..., None, None, None]
