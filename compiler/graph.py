@@ -58,6 +58,7 @@ class Graph:
     """Nodes in topological order over named values; ``types`` covers every value.
 
     ``constants`` hold values known at compile time; they are neither inputs nor node outputs.
+    ``notes`` is what the user should know about decisions made on their behalf, one line each.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     opset: int = 0
+    notes: tuple[str, ...] = ()
 
     def with_(self, **changes: Any) -> "Graph":
         return replace(self, **changes)
