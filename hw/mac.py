@@ -1,0 +1,202 @@
+"""The matrix array: stationary weight tile, multipliers, adder trees."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from accelc.isa.config import AccelConfig
+
+
+class MacArray(wiring.Component):
+    """Dot products of an input row, or of a window of rows, with ``block_out`` weight rows.
+
+    The active tile stays in registers next to the multipliers while a shadow tile is filled through
+    a narrow port, one weight row a cycle; ``swap`` makes the shadow active for the row given in the
+    same cycle and all later ones. A shadow row may be rewritten in the cycle of the swap already.
+
+    Cell ``(b, o, j)`` multiplies weight ``[o, j]`` by ``row[b, j]``, or in window mode by
+    ``window[j][b, o % block_in]``, where ``window[0]`` is the row given last.
+
+    Throughput one row a cycle, ``latency`` cycles from ``row_en`` to ``sums_valid``.
+
+    Members
+    -------
+    row_en : ``In(1)``
+        Take ``row``; in window mode also shift the window.
+    row : ``In(batch * block_in * 8)``
+        ``(batch, block_in)`` int8.
+    window : ``In(1)``
+        With ``row_en``: window mode.
+    fire : ``In(1)``
+        With ``row_en``: compute sums of this row or window.
+    swap : ``In(1)``
+        Make the shadow tile active from this row on.
+    shadow_en : ``In(1)``
+        Write a row of the shadow tile.
+    shadow_row : ``In(log2(block_out))``
+        Which row ``o``.
+    shadow_data : ``In(block_in * 8)``
+        ``(block_in,)`` int8.
+    sums_valid : ``Out(1)``
+    sums : ``Out(ArrayLayout(signed, batch * block_out))``
+        Exact sums, ``(batch, block_out)``.
+    """
+
+    #: Registers inside :meth:`multiply`.
+    multiply_cycles = 1
+
+    row_en: Signal
+    row: Signal
+    window: Signal
+    fire: Signal
+    swap: Signal
+    shadow_en: Signal
+    shadow_row: Signal
+    shadow_data: Signal
+    sums_valid: Signal
+    sums: data.View
+
+    def __init__(self, config: AccelConfig, *, levels_per_register: int = 2) -> None:
+        """Build the array.
+
+        Parameters
+        ----------
+        config
+            Gives ``batch``, ``block_in``, ``block_out`` and whether there is a window.
+        levels_per_register
+            Adder levels between registers; the last level always has one.
+        """
+        self.config = config
+        self.levels_per_register = levels_per_register
+        self.sum_bits = 16 + ceil_log2(config.block_in)
+        super().__init__(
+            {
+                "row_en": In(1),
+                "row": In(config.inp_row_bytes * 8),
+                "window": In(1),
+                "fire": In(1),
+                "swap": In(1),
+                "shadow_en": In(1),
+                "shadow_row": In(ceil_log2(config.block_out)),
+                "shadow_data": In(config.block_in * 8),
+                "sums_valid": Out(1),
+                "sums": Out(
+                    data.ArrayLayout(signed(self.sum_bits), config.batch * config.block_out)
+                ),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from ``row_en`` to ``sums_valid``: operand, multiplier, adder levels."""
+        levels = ceil_log2(self.config.block_in)
+        return 1 + self.multiply_cycles + -(-levels // self.levels_per_register)
+
+    def multiply(self, m: Module, x: Value, w: Value, en: Value, name: str) -> Value:
+        """One registered signed 8 x 8 multiplier; boards override it with their primitive.
+
+        ``x`` and ``w`` are ``signed(8)`` and belong to ``en``; the ``signed(16)`` product follows
+        ``multiply_cycles`` later.
+        """
+        product = Signal(signed(16), name=name, reset_less=True)
+        with m.If(en):
+            m.d.sync += product.eq(x * w)
+        return product
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        m = Module()
+        config = self.config
+        block_in, block_out = config.block_in, config.block_out
+        row_bits = config.inp_row_bytes * 8
+
+        weights: list[Signal] = []
+        for o in range(block_out):
+            shadow = Signal(block_in * 8, name=f"shadow_{o}", reset_less=True)
+            active = Signal(block_in * 8, name=f"weights_{o}", reset_less=True)
+            with m.If(self.shadow_en & (self.shadow_row == o)):
+                m.d.sync += shadow.eq(self.shadow_data)
+            with m.If(self.swap):
+                m.d.sync += active.eq(shadow)
+            weights.append(active)
+
+        rows = [
+            Signal(row_bits, name=f"row_{j}", reset_less=True)
+            for j in range(block_in if config.window else 1)
+        ]
+        with m.If(self.row_en):
+            m.d.sync += rows[0].eq(self.row)
+        if config.window:
+            windowed = Signal()
+            with m.If(self.row_en):
+                m.d.sync += windowed.eq(self.window)
+                with m.If(self.window):
+                    m.d.sync += [new.eq(old) for old, new in zip(rows, rows[1:], strict=False)]
+        en = Signal()
+        m.d.sync += en.eq(self.row_en & self.fire)
+
+        def operand(b: int, o: int, j: int) -> Value:
+            straight = _byte(rows[0], b * block_in + j)
+            if not config.window:
+                return straight
+            x = Signal(signed(8), name=f"x_{b}_{o}_{j}")
+            m.d.comb += x.eq(Mux(windowed, _byte(rows[j], b * block_in + o), straight))
+            return x
+
+        # In window mode all outputs with the same o % block_in see the same rows.
+        shared = block_in if config.window else 1
+        operands = {
+            (b, o, j): operand(b, o, j)
+            for b in range(config.batch)
+            for o in range(shared)
+            for j in range(block_in)
+        }
+        terms = [
+            [
+                self.multiply(
+                    m, operands[b, o % shared, j], _byte(weights[o], j), en, f"product_{b}_{o}_{j}"
+                )
+                for j in range(block_in)
+            ]
+            for b in range(config.batch)
+            for o in range(block_out)
+        ]
+        for cycle in range(self.multiply_cycles):
+            en = _delayed(m, en, f"product_en_{cycle}")
+
+        level = 0
+        while len(terms[0]) > 1:
+            level += 1
+            terms = [_add_pairs(addends) for addends in terms]
+            if level % self.levels_per_register == 0 or len(terms[0]) == 1:
+                sums = [
+                    [
+                        Signal(t.shape(), name=f"sum_{level}_{i}_{j}", reset_less=True)
+                        for j, t in enumerate(addends)
+                    ]
+                    for i, addends in enumerate(terms)
+                ]
+                with m.If(en):
+                    for registers, addends in zip(sums, terms, strict=True):
+                        m.d.sync += [r.eq(t) for r, t in zip(registers, addends, strict=True)]
+                terms = sums
+                en = _delayed(m, en, f"sum_en_{level}")
+        m.d.comb += self.sums_valid.eq(en)
+        m.d.comb += [self.sums[i].eq(total) for i, (total,) in enumerate(terms)]
+        return m
+
+
+def _byte(value: Value, index: int) -> Value:
+    return value[index * 8 : index * 8 + 8].as_signed()
+
+
+def _add_pairs(addends: Sequence[Value]) -> list[Value]:
+    return [a + b for a, b in zip(addends[::2], addends[1::2], strict=True)]
+
+
+def _delayed(m: Module, value: Value, name: str) -> Signal:
+    register = Signal(name=name)
+    m.d.sync += register.eq(value)
+    return register
