@@ -16,7 +16,9 @@ CONFIG = tomllib.loads(TEXT)
 def test_every_package_is_listed() -> None:
     inits = [p for tree in TREES for p in (ROOT / tree).rglob("__init__.py")]
     found = {"accelc." + ".".join(p.parent.relative_to(ROOT).parts) for p in inits}
-    assert set(CONFIG["tool"]["setuptools"]["packages"]) == found | {"accelc"}
+    root = (ROOT / "src").rglob("__init__.py")
+    found |= {".".join(p.parent.relative_to(ROOT / "src").parts) for p in root}
+    assert set(CONFIG["tool"]["setuptools"]["packages"]) == found
 
 
 def test_every_source_file_is_in_a_package() -> None:

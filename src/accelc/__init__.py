@@ -1,3 +1,85 @@
-"""accelc: from a trained ONNX network to an accelerator on a cheap FPGA."""
+"""accelc: from a trained ONNX network to an accelerator on a cheap FPGA.
+
+::
+
+    import accelc
+
+    artifact = accelc.compile("model.onnx", target="vta")   # for the reference configuration
+    artifact.save("model.accel")
+    session = accelc.load("model.accel", device="rtl")
+    outputs = session.run({"image": image})
+    print(session.cycles, session.layers)
+
+Importing this package is cheap; compilers, simulators and hardware are imported when first used.
+"""
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from accelc.isa.config import AccelConfig
+from accelc.isa.errors import AccelcError
+
+if TYPE_CHECKING:
+    from accelc.artifact import Artifact
+    from accelc.session import Session
+    from accelc.sim.device import MemoryModel
 
 __version__ = "0.1.0"
+__all__ = ["AccelConfig", "AccelcError", "compile", "load"]
+
+
+def compile(
+    model: Any,
+    target: str = "vta",
+    config: AccelConfig | str | PathLike[str] | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> "Artifact":
+    """Compile an ONNX network.
+
+    Args:
+        model: path of an ONNX file, its bytes, or an ``onnx.ModelProto``.
+        target: ``vta`` for the accelerator, with what it cannot do on the CPU; ``cpu`` for the CPU.
+        config: which accelerator: a preset's name, the path of a JSON or TOML file, or a
+            configuration; by default the reference, 1x16x16.
+        dims: sizes of symbolic dimensions by name; a symbolic batch that is not given is 1.
+        progress: called with a phrase when a stage begins.
+
+    Raises:
+        AccelcError: one of ``accelc.isa.errors`` says what is wrong and what to do.
+    """
+    from accelc.artifact import Artifact
+    from accelc.compiler.pipeline import compile_model
+    from accelc.configuration import resolve
+
+    resolved = resolve(config)
+    report = progress or (lambda _: None)
+    return Artifact(compile_model(model, target, resolved, dims=dims, progress=report))
+
+
+def load(
+    path_or_artifact: "str | PathLike[str] | Artifact",
+    device: str = "functional",
+    *,
+    memory: "MemoryModel | None" = None,
+) -> "Session":
+    """Open a compiled network for running.
+
+    Args:
+        path_or_artifact: an ``.accel`` file or what :func:`compile` returned.
+        device: ``golden``, ``functional``, ``timing``, ``rtl``, or ``cpu`` for everything in native
+            code on this machine.
+        memory: timing of the memory behind ``timing`` and ``rtl``.
+
+    Raises:
+        ArtifactError: the file is not an artifact, damaged, or of another version.
+        ToolError: ``rtl`` without Verilator or a C++ compiler.
+    """
+    from accelc.artifact import Artifact
+    from accelc.session import Session
+
+    if isinstance(path_or_artifact, Artifact):
+        return Session(path_or_artifact, device, memory)
+    return Session(Artifact.load(path_or_artifact), device, memory)

@@ -1,0 +1,95 @@
+"""Splits a graph into regions that run in one piece on the accelerator or on the CPU."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from accelc.compiler.graph import Graph, Node
+
+
+class Place(StrEnum):
+    """Where a node runs."""
+
+    ACCELERATOR = "accelerator"
+    CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One line of the placement report: which node runs where and, if on the CPU, why."""
+
+    node: str
+    op: str
+    place: Place
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Nodes, by their index in the graph, that run together at ``place``."""
+
+    place: Place
+    nodes: tuple[int, ...]
+
+
+def partition(graph: Graph, places: Sequence[Place]) -> tuple[Segment, ...]:
+    """Group nodes into convex segments, in an order that respects every dependency.
+
+    ``places`` gives the place of each node, in the graph's order. A node's stage is the number of
+    changes of place on the worst path to it; nodes of one stage and place form a segment. A path
+    that leaves a segment raises the stage for good, so no path can come back: segments are convex,
+    and sorted by stage they can run one after the other.
+    """
+    stage_of_value: dict[str, tuple[int, Place]] = {}
+    members: dict[tuple[int, Place], list[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        place = places[index]
+        stage = 0
+        for name in node.inputs:
+            if name in stage_of_value:
+                before, its_place = stage_of_value[name]
+                stage = max(stage, before + (its_place is not place))
+        for name in node.outputs:
+            stage_of_value[name] = (stage, place)
+        members.setdefault((stage, place), []).append(index)
+    return tuple(Segment(place, tuple(members[stage, place])) for stage, place in sorted(members))
+
+
+def subgraph(graph: Graph, nodes: Iterable[int], name: str) -> Graph:
+    """The part of ``graph`` made of ``nodes``.
+
+    Its inputs are the values that nodes outside produce, in order of first use; its outputs those
+    that something outside reads, in order of production.
+    """
+    chosen = sorted(nodes)
+    part = tuple(graph.nodes[index] for index in chosen)
+    produced = {output for node in part for output in node.outputs if output}
+    used = list(dict.fromkeys(name for node in part for name in node.inputs if name))
+    outside = set(graph.outputs)
+    for index in set(range(len(graph.nodes))).difference(chosen):
+        outside.update(graph.nodes[index].inputs)
+    inputs = tuple(v for v in used if v not in produced and v not in graph.constants)
+    outputs = tuple(v for node in part for v in node.outputs if v in outside)
+    values = {*used, *produced}
+    return graph.with_(
+        name=name,
+        nodes=part,
+        types={v: t for v, t in graph.types.items() if v in values},
+        constants={v: a for v, a in graph.constants.items() if v in values},
+        inputs=inputs,
+        outputs=outputs,
+        notes=(),
+    )
+
+
+def multiply_accumulates(graph: Graph, node: Node) -> int:
+    """Useful multiply-accumulates of one integer operator; 0 for what does not multiply."""
+    if node.op != "int.conv":
+        return 0
+    n, h, w, channels = graph.types[node.outputs[0]].shape
+    weights = graph.types[node.inputs[1]].shape
+    per_output = weights[:-1] if node.attrs["depthwise"] else weights[1:]
+    macs = n * h * w * channels
+    for size in per_output:
+        macs *= size
+    return macs

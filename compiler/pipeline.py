@@ -1,0 +1,115 @@
+"""The compiler from end to end: a model in, regions with programs and the graph for the CPU out."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelc.compiler import frontend
+from accelc.compiler.accelerator import LowerOptions, lower
+from accelc.compiler.graph import Graph
+from accelc.compiler.partition import (
+    Place,
+    Placement,
+    multiply_accumulates,
+    partition,
+    subgraph,
+)
+from accelc.compiler.placement import place_nodes
+from accelc.compiler.verify import verify
+from accelc.isa.config import AccelConfig
+from accelc.isa.errors import ConfigError
+from accelc.isa.program import Program
+
+#: Called with a short phrase when a stage begins, for whoever shows progress.
+Progress = Callable[[str], None]
+TARGETS = ("vta", "cpu")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One region of the network in execution order.
+
+    ``nodes`` index ``CompiledModel.graph.nodes``; ``graph`` is the part they form. Steps on the
+    accelerator have a program and, per input and output, how the tensor is packed in memory.
+    """
+
+    place: Place
+    nodes: tuple[int, ...]
+    graph: Graph
+    program: Program | None = None
+    packings: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """Everything a session needs to run the network, and a report needs to explain it."""
+
+    target: str
+    #: The accelerator's configuration; None when everything runs on the CPU.
+    config: AccelConfig | None
+    graph: Graph
+    steps: tuple[Step, ...]
+    placements: tuple[Placement, ...]
+
+    @property
+    def macs(self) -> int:
+        return sum(multiply_accumulates(self.graph, node) for node in self.graph.nodes)
+
+
+def _silent(_: str) -> None:
+    """Progress for nobody."""
+
+
+def build_graph(
+    model: Any, config: AccelConfig | None, dims: Mapping[str, int] | None = None
+) -> Graph:
+    """Import a model (path, bytes or ``onnx.ModelProto``) and make it integer where it can be."""
+    return frontend.build(model, config=config, dims=dims)
+
+
+def compile_model(
+    model: str | Path | bytes | Any,
+    target: str = "vta",
+    config: AccelConfig | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    progress: Progress = _silent,
+) -> CompiledModel:
+    """Compile ``model`` for ``target``.
+
+    Args:
+        model: path of an ONNX file, its bytes, or an ``onnx.ModelProto``.
+        target: ``vta`` for accelerator and CPU together, ``cpu`` for the CPU alone.
+        config: the accelerator to compile for; needed for ``vta``, unused for ``cpu``.
+        dims: sizes of symbolic dimensions by name; a batch that is not given is 1.
+
+    Raises:
+        ModelError, UnsupportedOpError: the model is unreadable or holds what nobody implements.
+        DoesNotFitError: the network needs more memory than the accelerator can address.
+        VerifyError: a finished program is faulty; that is a defect of the compiler.
+    """
+    if target not in TARGETS:
+        raise ConfigError(f"target must be one of {', '.join(TARGETS)}, not {target!r}")
+    if target == "vta" and config is None:
+        raise ConfigError("target vta needs a configuration")
+    config = config if target == "vta" else None
+    progress("reading the model")
+    graph = build_graph(model, config, dims)
+    placements = place_nodes(graph, target, config)
+    steps: list[Step] = []
+    segments = partition(graph, [placement.place for placement in placements])
+    regions = Counter(segment.place for segment in segments)[Place.ACCELERATOR]
+    for index, segment in enumerate(segments):
+        part = subgraph(graph, segment.nodes, f"{graph.name}.{index}")
+        if segment.place is Place.CPU or config is None:
+            steps.append(Step(Place.CPU, segment.nodes, part))
+            continue
+        number = sum(step.place is Place.ACCELERATOR for step in steps) + 1
+        progress(f"compiling accelerator region {number} of {regions} ({len(part.nodes)} nodes)")
+        lowered = lower(part, config, options=LowerOptions(verify=False))
+        progress(f"verifying accelerator region {number} of {regions}")
+        verify(lowered.program)
+        steps.append(Step(segment.place, segment.nodes, part, lowered.program, lowered.packings))
+    return CompiledModel(target, config, graph, tuple(steps), placements)

@@ -1,0 +1,219 @@
+"""A compiled network in one file.
+
+An ``.accel`` file is a zip archive: ``manifest.json`` (versions, target, configuration, steps),
+``graph.json`` (the typed graph and the placement report), ``arrays.bin`` (its constants) and per
+accelerator step ``program<n>.json`` (memory map, layers), ``program<n>.bin`` (encoded
+instructions) and ``program<n>.data`` (constants in device memory). Nothing in it is executable by
+Python, and equal compilations make equal files.
+"""
+
+import io
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import accelc
+from accelc.compiler.layout import Packing
+from accelc.compiler.partition import Place, subgraph
+from accelc.compiler.pipeline import CompiledModel, Step
+from accelc.files import write_atomically
+from accelc.isa.codec import decode_all, encode_all
+from accelc.isa.config import AccelConfig
+from accelc.isa.errors import AccelcError, ArtifactError
+from accelc.isa.program import Program
+from accelc.isa.spec import ISA_VERSION
+from accelc.values import Reader, Writer
+
+FORMAT = "accelc artifact"
+#: Raised whenever a file of the old form could be misread.
+FORMAT_VERSION = 1
+#: Every entry's time stamp, so that equal content gives equal files.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def _step_manifest(index: int, step: Step) -> dict[str, Any]:
+    name = f"program{index}" if step.program is not None else None
+    return {"place": step.place.name, "nodes": list(step.nodes), "program": name}
+
+
+def _program_entries(name: str, step: Step) -> dict[str, bytes]:
+    program = step.program
+    if program is None:
+        raise AssertionError("only accelerator steps have a program")
+    writer = Writer()
+    form = {
+        "instructions_address": program.instructions_address,
+        "memory_bytes": program.memory_bytes,
+        "constants": [[address, len(data)] for address, data in program.constants],
+        "inputs": writer.encode(program.inputs),
+        "outputs": writer.encode(program.outputs),
+        "regions": writer.encode(program.regions),
+        "layers": writer.encode(program.layers),
+        "packings": writer.encode(dict(step.packings or {})),
+    }
+    return {
+        f"{name}.json": json.dumps(form).encode(),
+        f"{name}.bin": encode_all(program.instructions),
+        f"{name}.data": b"".join(data for _, data in program.constants),
+    }
+
+
+def _read_program(
+    archive: zipfile.ZipFile, name: str, config: AccelConfig
+) -> tuple[Program, dict[str, Packing]]:
+    form = json.loads(archive.read(f"{name}.json"))
+    data = archive.read(f"{name}.data")
+    reader = Reader(b"")
+    constants: list[tuple[int, bytes]] = []
+    offset = 0
+    for address, nbytes in form["constants"]:
+        constants.append((address, data[offset : offset + nbytes]))
+        offset += nbytes
+    program = Program(
+        config=config,
+        instructions=decode_all(archive.read(f"{name}.bin")),
+        instructions_address=form["instructions_address"],
+        memory_bytes=form["memory_bytes"],
+        constants=tuple(constants),
+        inputs=reader.decode(form["inputs"]),
+        outputs=reader.decode(form["outputs"]),
+        regions=reader.decode(form["regions"]),
+        layers=reader.decode(form["layers"]),
+    )
+    return program, reader.decode(form["packings"])
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled network: what :func:`accelc.compile` returns and a session runs."""
+
+    model: CompiledModel
+
+    @property
+    def config(self) -> AccelConfig | None:
+        return self.model.config
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """Programs of the accelerator steps, in execution order."""
+        return tuple(step.program for step in self.model.steps if step.program is not None)
+
+    def to_bytes(self) -> bytes:
+        """The content of an ``.accel`` file."""
+        model = self.model
+        writer = Writer()
+        graph = {
+            "graph": writer.encode(model.graph),
+            "placements": writer.encode(model.placements),
+        }
+        manifest = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "accelc_version": accelc.__version__,
+            "isa_version": ISA_VERSION,
+            "target": model.target,
+            "config": None if model.config is None else model.config.to_dict(),
+            "config_digest": None if model.config is None else model.config.digest,
+            "steps": [_step_manifest(index, step) for index, step in enumerate(model.steps)],
+        }
+        entries = {
+            "manifest.json": json.dumps(manifest, indent=1).encode(),
+            "graph.json": json.dumps(graph).encode(),
+            "arrays.bin": bytes(writer.blob),
+        }
+        for index, step in enumerate(model.steps):
+            if step.program is not None:
+                entries |= _program_entries(f"program{index}", step)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for name, data in entries.items():
+                # weights hardly compress, instructions and text do tenfold
+                packed = not name.endswith((".data", "arrays.bin"))
+                info = zipfile.ZipInfo(name, _EPOCH)
+                info.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
+                archive.writestr(info, data)
+        return buffer.getvalue()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact to ``path``; on failure what was there before stays.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        write_atomically(path, self.to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "artifact") -> "Artifact":
+        """Read what :meth:`to_bytes` made.
+
+        Raises:
+            ArtifactError: not an artifact, damaged, or of another version.
+        """
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                manifest = json.loads(archive.read("manifest.json"))
+                if manifest["format"] != FORMAT:
+                    raise ArtifactError(f"{name} is not an accelc artifact")
+                _check_version(name, "format version", manifest["format_version"], FORMAT_VERSION)
+                _check_version(name, "ISA version", manifest["isa_version"], ISA_VERSION)
+                return cls(_read_model(archive, manifest, name))
+        except ArtifactError:
+            raise
+        except zipfile.BadZipFile as error:
+            raise ArtifactError(
+                f"{name} is not an accelc artifact, or is damaged ({error}); "
+                "make one with: accelc compile MODEL.onnx -o OUT.accel"
+            ) from error
+        except (AccelcError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+            raise ArtifactError(
+                f"{name} is damaged ({type(error).__name__}: {error}); compile the model again"
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Artifact":
+        """Read an ``.accel`` file.
+
+        Raises:
+            ArtifactError: the file is missing, not an artifact, damaged, or of another version.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise ArtifactError(f"cannot read {os.fspath(path)}: {error.strerror}") from error
+        return cls.from_bytes(data, os.fspath(path))
+
+
+def _check_version(name: str, what: str, found: object, expected: int) -> None:
+    if found != expected:
+        raise ArtifactError(
+            f"{name} has {what} {found}, this accelc reads {expected}; compile the model again"
+        )
+
+
+def _read_model(archive: zipfile.ZipFile, manifest: dict[str, Any], name: str) -> CompiledModel:
+    config = None
+    if manifest["config"] is not None:
+        config = AccelConfig.from_dict(manifest["config"])
+        if config.digest != manifest["config_digest"]:
+            raise ArtifactError(
+                f"{name} was compiled for configuration {config.name!r} with fingerprint "
+                f"{manifest['config_digest']:08x}, which is {config.digest:08x} here; "
+                "compile the model again"
+            )
+    form = json.loads(archive.read("graph.json"))
+    reader = Reader(archive.read("arrays.bin"))
+    graph = reader.decode(form["graph"])
+    steps: list[Step] = []
+    for index, entry in enumerate(manifest["steps"]):
+        nodes = tuple(entry["nodes"])
+        part = subgraph(graph, nodes, f"{graph.name}.{index}")
+        program, packings = None, None
+        if entry["program"] is not None and config is not None:
+            program, packings = _read_program(archive, entry["program"], config)
+        steps.append(Step(Place[entry["place"]], nodes, part, program, packings))
+    return CompiledModel(
+        manifest["target"], config, graph, tuple(steps), reader.decode(form["placements"])
+    )

@@ -1,0 +1,225 @@
+"""``accelc compile``, ``asm`` and ``disasm``: models to artifacts, text to bits and back."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accelc.command import console
+from accelc.files import write_atomically
+from accelc.isa.errors import InputError
+
+if TYPE_CHECKING:
+    from accelc.artifact import Artifact
+
+#: What --emit can stop at, in the order of compilation.
+STAGES = ("graph", "schedule", "asm", "llvm", "obj", "lib", "artifact")
+CONFIG_OPTION = click.option(
+    "--config",
+    metavar="NAME|FILE",
+    help="Accelerator configuration: a preset (see accelc config --list) or a .json or .toml file.",
+)
+DIM_OPTION = click.option(
+    "--dim",
+    "dims",
+    metavar="NAME=N",
+    multiple=True,
+    help="Size of a symbolic dimension; repeat for more. A batch that is not given is 1.",
+)
+
+
+def parse_dims(dims: tuple[str, ...]) -> dict[str, int]:
+    """``("N=4",)`` as ``{"N": 4}``."""
+    sizes: dict[str, int] = {}
+    for text in dims:
+        name, equals, number = text.rpartition("=")
+        if not equals or not name or not number.isdecimal() or int(number) < 1:
+            raise InputError(f"--dim needs NAME=N with N of at least 1, not {text!r}")
+        sizes[name] = int(number)
+    return sizes
+
+
+def _cpu_stage(stage: str) -> Callable[["Artifact"], str | bytes]:
+    def emit(artifact: "Artifact") -> str | bytes:
+        from accelc.aot import emit_cpu
+
+        return emit_cpu(artifact, stage)
+
+    return emit
+
+
+def _text_stage(name: str) -> Callable[["Artifact"], str | bytes]:
+    def emit(artifact: "Artifact") -> str | bytes:
+        from accelc import render
+
+        if name == "graph":
+            return render.graph_text(artifact.model.graph)
+        if not artifact.programs:
+            raise InputError(
+                f"there is no {name}: nothing runs on the accelerator; compile with --target vta"
+            )
+        function = render.schedule_text if name == "schedule" else render.assembly_text
+        return function(artifact.model)
+
+    return emit
+
+
+EMITTERS: dict[str, Callable[["Artifact"], str | bytes]] = {
+    **{name: _text_stage(name) for name in ("graph", "schedule", "asm")},
+    **{name: _cpu_stage(name) for name in ("llvm", "obj", "lib")},
+    "artifact": lambda artifact: artifact.to_bytes(),
+}
+
+
+def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
+    """What was compiled and where it runs, in words."""
+    from accelc.compiler.partition import Place
+
+    model = artifact.model
+    on = {place: sum(p.place is place for p in model.placements) for place in Place}
+    lines = [
+        f"{output}: {on[Place.ACCELERATOR]} nodes on the accelerator"
+        + (f" {model.config.name}" if model.config else "")
+        + f", {on[Place.CPU]} on the CPU; {console.count(model.macs)} MACs"
+    ]
+    for program in artifact.programs:
+        lines.append(
+            f"program: {len(program.instructions)} instructions, "
+            f"{console.size(program.memory_bytes)} of device memory, verified"
+        )
+    if model.config is not None:
+        lines += [
+            f"on the CPU: {p.node} ({p.op}): {p.reason}"
+            for p in model.placements
+            if p.place is Place.CPU
+        ]
+    return lines
+
+
+@click.command("compile")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--target",
+    type=click.Choice(["vta", "cpu"]),
+    default="vta",
+    show_default=True,
+    help="vta: the accelerator, with the CPU for what it cannot do; cpu: the CPU alone.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")
+@CONFIG_OPTION
+@DIM_OPTION
+@click.option(
+    "--emit",
+    type=click.Choice(STAGES),
+    default="artifact",
+    show_default=True,
+    help="Stop at a stage: graph, schedule and asm are text; llvm, obj and lib are the CPU's code.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def compile_command(
+    model: Path,
+    target: str,
+    output: Path | None,
+    config: str | None,
+    dims: tuple[str, ...],
+    emit: str,
+    quiet: bool,
+) -> None:
+    """Compile MODEL, an ONNX file, into an .accel file.
+
+    Every finished program is verified before it is written. What was at OUTPUT stays there if
+    anything goes wrong. Without -o, text goes to the terminal and the artifact beside you, as
+    MODEL.accel.
+
+    \b
+    Examples:
+      accelc compile net.onnx                        for the reference accelerator, to net.accel
+      accelc compile net.onnx -o small.accel --config 1x8x8
+      accelc compile net.onnx -o cpu.accel --target cpu
+      accelc compile net.onnx --dim batch=4
+      accelc compile net.onnx --emit asm             read the program
+      accelc compile net.onnx --emit graph           read what became of the network
+      accelc compile net.onnx --target cpu --emit obj -o net.o
+    """
+    import accelc
+
+    sizes = parse_dims(dims)
+    with console.progress("reading the model") as report:
+        artifact = accelc.compile(model, target, config, dims=sizes, progress=report)
+        report("writing")
+        content = EMITTERS[emit](artifact)
+    if not quiet:
+        for note in artifact.model.graph.notes:
+            console.note(note)
+    if output is None and isinstance(content, str):
+        click.echo(content, nl=False)
+        return
+    destination = output or Path(model.stem + {"artifact": ".accel", "obj": ".o"}.get(emit, ".so"))
+    write_atomically(destination, content)
+    if not quiet:
+        console.show(
+            *(compile_summary(artifact, destination) if emit == "artifact" else [destination])
+        )
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; FILE.bin.")
+def asm(source: Path, output: Path | None) -> None:
+    """Assemble SOURCE, text, into encoded instructions of 64 bytes each.
+
+    docs/ISA.md has the instructions and the notation; accelc disasm and accelc compile --emit asm
+    write it.
+
+    \b
+    Examples:
+      accelc asm program.s -o program.bin
+      accelc disasm net.accel > net.s && accelc asm net.s
+    """
+    from accelc.isa.asm import assemble
+    from accelc.isa.codec import encode_all
+    from accelc.isa.errors import EncodingError
+
+    try:
+        text = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {source}: {error}") from error
+    try:
+        instructions = assemble(text)
+    except EncodingError as error:
+        raise EncodingError(f"{source}: {error}") from error
+    destination = output or source.with_suffix(".bin")
+    write_atomically(destination, encode_all(instructions))
+    console.show(f"{destination}: {len(instructions)} instructions")
+
+
+@click.command()
+@click.argument("program", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; stdout.")
+def disasm(program: Path, output: Path | None) -> None:
+    """Print the instructions of PROGRAM, an .accel file or encoded instructions, as assembly.
+
+    \b
+    Examples:
+      accelc disasm net.accel
+      accelc disasm program.bin -o program.s
+    """
+    from accelc.isa.asm import disassemble
+    from accelc.isa.codec import decode_all
+
+    try:
+        data = program.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {program}: {error.strerror}") from error
+    if data.startswith(b"PK"):
+        from accelc import render
+        from accelc.artifact import Artifact
+
+        text = render.assembly_text(Artifact.from_bytes(data, str(program)).model)
+    else:
+        text = disassemble(decode_all(data))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_atomically(output, text)

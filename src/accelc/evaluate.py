@@ -1,0 +1,103 @@
+"""Runs a set of inputs on one or more devices: outputs, accuracy, agreement, cost."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelc.session import Session, Values
+
+Array = NDArray[Any]
+Batch = tuple[dict[str, Array], Array | None]
+
+
+@dataclass
+class Tally:
+    """What one device did over all batches."""
+
+    session: Session
+    batches: int = 0
+    labelled: int = 0
+    correct: int = 0
+    cycles: int = 0
+    seconds: float = 0.0
+    #: Outputs of the last batch.
+    outputs: Values = field(default_factory=dict)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the labelled samples whose class came out largest; None without labels."""
+        return self.correct / self.labelled if self.labelled else None
+
+    def run(self, inputs: dict[str, Array], labels: Array | None) -> Values:
+        start = time.perf_counter()
+        self.outputs = self.session.run(inputs)
+        self.seconds += time.perf_counter() - start
+        self.batches += 1
+        self.cycles += self.session.cycles
+        if labels is not None:
+            scores = next(iter(self.outputs.values()))
+            classes = scores.reshape(scores.shape[0], -1).argmax(axis=1)[: len(labels)]
+            self.labelled += len(labels)
+            self.correct += int((classes == labels).sum())
+        return self.outputs
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the first of the other devices left the first device's results."""
+
+    batch: int
+    device: str
+    output: str
+    #: How many elements differ, of how many.
+    differing: int
+    elements: int
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Equal in shape, type and every bit, NaNs included."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def compare(batch: int, device: str, first: Values, other: Values) -> list[Difference]:
+    """All outputs of ``other`` that are not those of ``first``, bit for bit."""
+    differences: list[Difference] = []
+    for name, expected in first.items():
+        found = other[name]
+        if not same_bits(expected, found):
+            unequal = expected != found if expected.shape == found.shape else np.ones(1, np.bool_)
+            differences.append(Difference(batch, device, name, int(np.sum(unequal)), expected.size))
+    return differences
+
+
+def evaluate(
+    sessions: Sequence[Session],
+    batches: Iterable[Batch],
+    limits: Sequence[int | None],
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[list[Tally], list[Difference]]:
+    """Run every batch on every session and compare each with the first session's.
+
+    ``limits`` gives per session the number of batches it runs; None is all of them.
+    """
+    tallies = [Tally(session) for session in sessions]
+    differences: list[Difference] = []
+    for number, (inputs, labels) in enumerate(batches):
+        results: list[Values | None] = []
+        for tally, limit in zip(tallies, limits, strict=True):
+            if limit is not None and number >= limit:
+                results.append(None)
+                continue
+            progress(f"input {number + 1} on {tally.session.device}")
+            results.append(tally.run(inputs, labels))
+        reference = results[0]
+        for tally, result in zip(tallies[1:], results[1:], strict=True):
+            if reference is not None and result is not None:
+                differences += compare(number, tally.session.device, reference, result)
+        if all(result is None for result in results):
+            break
+    return tallies, differences

@@ -1,0 +1,38 @@
+"""Writing files so that a failure leaves what was there before."""
+
+import os
+from pathlib import Path
+
+from accelc.isa.errors import AccelcError
+
+
+class OutputError(AccelcError):
+    """An output file cannot be written."""
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
+    """Write ``data`` to ``path``: all of it or, on any failure, nothing.
+
+    Raises:
+        OutputError: the folder is missing or not writable, the disk is full, ...
+    """
+    content = data.encode() if isinstance(data, str) else data
+    try:
+        target = Path(path).resolve()
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(content)  # a device or a pipe, where there is nothing to replace
+            return
+        if target.is_dir():
+            raise IsADirectoryError(None, "it is a folder")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            # "x" and not tempfile: the file gets the permissions the user's umask says
+            with open(temporary, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error

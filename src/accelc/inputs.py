@@ -1,0 +1,132 @@
+"""Arrays to run a network on: from files, from a seed, from a labelled data set."""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelc.compiler.graph import TensorType
+from accelc.isa.errors import InputError
+
+Array = NDArray[Any]
+
+
+def read_array(path: Path) -> Array:
+    """Read one ``.npy`` file.
+
+    Raises:
+        InputError: the file is missing or is not one array.
+    """
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise InputError(f"cannot read {path} as .npy: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} holds several arrays; give one .npy per input")
+    return array
+
+
+def read_inputs(assignments: Sequence[str]) -> dict[str, Array]:
+    """``["image=cat.npy"]`` as arrays by name."""
+    arrays: dict[str, Array] = {}
+    for text in assignments:
+        name, equals, path = text.partition("=")
+        if not equals or not name or not path:
+            raise InputError(f"--input needs NAME=FILE.npy, not {text!r}")
+        if name in arrays:
+            raise InputError(f"input {name!r} is given twice")
+        arrays[name] = read_array(Path(path))
+    return arrays
+
+
+def random_inputs(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+    """Repeatable noise: integers over their whole range, floats standard normal."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, Array] = {}
+    for name, kind in types.items():
+        dtype = np.dtype(kind.dtype)
+        if dtype.kind in "iu":
+            # index-like int32 and int64 inputs stay small
+            limits = np.iinfo(dtype) if dtype.itemsize == 1 else None
+            low, high = (limits.min, limits.max + 1) if limits else (0, 2)
+            arrays[name] = rng.integers(low, high, kind.shape).astype(dtype)
+        elif dtype.kind == "b":
+            arrays[name] = rng.integers(0, 2, kind.shape).astype(dtype)
+        elif dtype.kind == "f":
+            arrays[name] = rng.standard_normal(kind.shape).astype(dtype)
+        else:
+            raise InputError(f"cannot make random {dtype} for input {name!r}; give it with --input")
+    return arrays
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A labelled set ready for a network: ``x`` has the network's element type, batch first."""
+
+    name: str
+    #: ``(samples, *shape of one sample)``.
+    x: Array
+    #: ``(samples,)`` class numbers.
+    y: Array
+    batch: int
+    shape: tuple[int, ...]
+    #: What was done to the data on the way, for the user to know.
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def batches(self) -> Iterator[tuple[dict[str, Array], Array]]:
+        """Inputs and their labels; the last batch is filled up with zeros that have no label."""
+        for start in range(0, len(self.x), self.batch):
+            part = self.x[start : start + self.batch]
+            full = np.zeros((self.batch, *part.shape[1:]), part.dtype)
+            full[: len(part)] = part
+            yield {self.name: full.reshape(self.shape)}, self.y[start : start + self.batch]
+
+
+def read_labelled(path: Path, types: Mapping[str, TensorType], limit: int | None) -> Labelled:
+    """Read ``x`` and ``y`` of an ``.npz`` file for a network with one input.
+
+    uint8 pixels become float by value, or int8 by subtracting 128, if the network asks for that.
+
+    Raises:
+        InputError: the file lacks them, or they do not fit the network's input.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            x, y = archive["x"], archive["y"]
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
+        raise InputError(f"{path} must be an .npz with arrays x and y: {error}") from error
+    if len(types) != 1:
+        raise InputError(f"labelled data needs a network with one input, this has {len(types)}")
+    ((name, kind),) = types.items()
+    batch, sample = kind.shape[0], kind.shape[1:]
+    if y.ndim != 1 or len(x) != len(y):
+        raise InputError(f"{path}: {len(x)} samples x need one label each, y is {list(y.shape)}")
+    if x[:1].size != int(np.prod(sample)):
+        raise InputError(
+            f"{path}: a sample is {list(x.shape[1:])}, the network takes {list(sample)}"
+        )
+    x, y = x[:limit], y[:limit]
+    notes: list[str] = []
+    if x.shape[1:] != sample:
+        notes.append(f"samples reshaped from {list(x.shape[1:])} to {list(sample)}")
+        x = x.reshape(len(x), *sample)
+    if x.dtype != kind.dtype:
+        x = _convert(x, np.dtype(kind.dtype), path, notes)
+    return Labelled(name, x, y, batch, kind.shape, tuple(notes))
+
+
+def _convert(x: Array, dtype: np.dtype[Any], path: Path, notes: list[str]) -> Array:
+    if x.dtype == np.uint8 and dtype == np.int8:
+        notes.append("uint8 data minus 128 is the network's int8 input")
+        return (x.astype(np.int16) - 128).astype(np.int8)
+    if x.dtype == np.uint8 and dtype.kind == "f":
+        notes.append(f"uint8 data taken as {dtype}")
+        return x.astype(dtype)
+    raise InputError(f"{path}: x is {x.dtype}, the network takes {dtype}")

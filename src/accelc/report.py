@@ -1,0 +1,40 @@
+"""What a run cost, as one object for scripts; tables for people are made from it."""
+
+import dataclasses
+from typing import Any
+
+from accelc.session import TIMED, Session
+
+
+def memory_dict(session: Session) -> dict[str, Any] | None:
+    """The memory model behind a timed device; None where time does not pass."""
+    return dataclasses.asdict(session.memory) if session.device in TIMED else None
+
+
+def run_report(session: Session) -> dict[str, Any]:
+    """The last run of ``session``: totals and one entry per accelerator layer."""
+    config = session.artifact.config
+    layers = [dataclasses.asdict(layer) for layer in session.layers]
+    macs = sum(layer["macs"] for layer in layers)
+    cycles = session.cycles
+    peak = config.macs_per_cycle if config is not None else 0
+    return {
+        "network": session.graph.name,
+        "device": session.device,
+        "config": None if config is None else config.name,
+        "memory": memory_dict(session),
+        "cycles": cycles,
+        "macs": macs,
+        "utilisation": macs / (cycles * peak) if cycles and peak else 0.0,
+        "dram_bytes": sum(c.read_bytes + c.write_bytes for c in session.counters),
+        "limit_cycles": sum(layer["limit_cycles"] for layer in layers),
+        "counters": [
+            {
+                field.name: getattr(counters, field.name)
+                for field in dataclasses.fields(counters)
+                if field.name not in ("started", "retired")
+            }
+            for counters in session.counters
+        ],
+        "layers": layers,
+    }

@@ -1,0 +1,238 @@
+"""Runs a compiled network on a device, and says what that cost."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelc.artifact import Artifact
+from accelc.compiler.graph import Graph, TensorType
+from accelc.compiler.layout import Packing, pack, unpack
+from accelc.compiler.pipeline import Step
+from accelc.isa.config import AccelConfig
+from accelc.isa.errors import DeviceError, InputError
+from accelc.isa.program import Program
+from accelc.sim.device import Counters, Device, MemoryModel
+
+Array = NDArray[Any]
+Values = dict[str, Array]
+
+#: Device name to module and class; imported when a session asks for it.
+DEVICES: dict[str, tuple[str, str]] = {
+    "golden": ("accelc.sim.golden", "GoldenDevice"),
+    "functional": ("accelc.sim.functional", "FunctionalDevice"),
+    "timing": ("accelc.sim.timing", "TimingDevice"),
+    "rtl": ("accelc.sim.rtl", "RtlDevice"),
+}
+#: Devices whose cycles depend on the memory behind them.
+TIMED = ("timing", "rtl")
+#: Everything ``load(..., device=...)`` accepts: the devices, and the whole network on the CPU.
+DEVICE_NAMES = (*DEVICES, "cpu")
+
+
+class Runner(Protocol):
+    """Anything that computes a graph: the CPU back end's result has this form."""
+
+    def run(self, inputs: Mapping[str, Array]) -> Values: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerReport:
+    """What one layer cost in the last run; cycles are 0 where the device does not count them."""
+
+    name: str
+    op: str
+    cycles: int
+    macs: int
+    dram_bytes: int
+    #: What no schedule can beat: all multipliers busy, or the memory bus busy.
+    limit_cycles: int
+    #: Share of the matrix unit's multiply-accumulates that were useful, 0 to 1.
+    utilisation: float
+
+
+def layer_reports(
+    program: Program, counters: Counters, memory: MemoryModel
+) -> tuple[LayerReport, ...]:
+    """Split a run's cycles by layer: from one layer's last STORE to the next one's."""
+    peak = program.config.macs_per_cycle
+    bytes_per_cycle = min(memory.bytes_per_cycle, program.config.bus_bytes)
+    reports: list[LayerReport] = []
+    before = 0
+    for layer in program.layers:
+        cycles = 0
+        if counters.retired.size:
+            end = int(counters.retired[layer.last])
+            cycles, before = end - before, end
+        limit = max(-(-layer.macs // peak), -(-layer.moved_bytes // bytes_per_cycle))
+        reports.append(
+            LayerReport(
+                name=layer.name,
+                op=layer.op,
+                cycles=cycles,
+                macs=layer.macs,
+                dram_bytes=layer.dram_bytes,
+                limit_cycles=limit,
+                utilisation=layer.macs / (cycles * peak) if cycles > 0 else 0.0,
+            )
+        )
+    return tuple(reports)
+
+
+def make_device(name: str, config: AccelConfig, memory: MemoryModel) -> Device:
+    """Build the device called ``name``.
+
+    Raises:
+        InputError: there is no such device.
+        ToolError: a tool the device needs is missing.
+    """
+    if name not in DEVICES:
+        raise InputError(f"there is no device {name!r}; there are {', '.join(DEVICE_NAMES)}")
+    module, cls = DEVICES[name]
+    kind: Callable[..., Device] = getattr(importlib.import_module(module), cls)
+    return kind(config, memory=memory) if name in TIMED else kind(config)
+
+
+def _cpu_runner(graph: Graph) -> Runner:
+    from accelc.compiler.cpu import compile_graph
+
+    return compile_graph(graph)
+
+
+class _AcceleratorStep:
+    """One accelerator region on its own device, whose memory keeps the constants between runs."""
+
+    def __init__(self, step: Step, name: str, memory: MemoryModel) -> None:
+        if step.program is None or step.packings is None:
+            raise AssertionError("an accelerator step has a program and packings")
+        self.program = step.program
+        self.packings: Mapping[str, Packing] = step.packings
+        self.device = make_device(name, self.program.config, memory)
+        self.device.load(self.program)
+        self.counters = Counters()
+
+    def run(self, values: Values) -> Values:
+        config = self.program.config
+        for region in self.program.inputs:
+            packing = self.packings[region.name]
+            self.device.write(region.address, pack(values[packing.value], packing, config))
+        self.counters = self.device.run(self.program)
+        results: Values = {}
+        for region in self.program.outputs:
+            packing = self.packings[region.name]
+            data = self.device.read(region.address, region.nbytes)
+            results[packing.value] = unpack(data, packing, config)
+        return results
+
+
+class _CpuStep:
+    """One region in native code."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.runner = _cpu_runner(graph)
+
+    def run(self, values: Values) -> Values:
+        return dict(self.runner.run({name: values[name] for name in self.graph.inputs}))
+
+
+class Session:
+    """A network ready to run: constants in place, code generated, devices built.
+
+    ``device`` runs the accelerator's steps; the rest runs in native code on this machine. With
+    ``device="cpu"`` everything does.
+    """
+
+    def __init__(
+        self, artifact: Artifact, device: str = "functional", memory: MemoryModel | None = None
+    ) -> None:
+        if device not in DEVICE_NAMES:
+            raise InputError(f"there is no device {device!r}; there are {', '.join(DEVICE_NAMES)}")
+        self.artifact = artifact
+        self.device = device
+        self.memory = memory or MemoryModel()
+        self.graph = artifact.model.graph
+        self._steps: list[_AcceleratorStep | _CpuStep] = []
+        if device == "cpu" or artifact.config is None:
+            self._steps.append(_CpuStep(self.graph))
+            return
+        for step in artifact.model.steps:
+            if step.program is None:
+                self._steps.append(_CpuStep(step.graph))
+            else:
+                self._steps.append(_AcceleratorStep(step, device, self.memory))
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """Name, shape and element type of every input."""
+        return {name: self.graph.types[name] for name in self.graph.inputs}
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        return {name: self.graph.types[name] for name in self.graph.outputs}
+
+    @property
+    def counters(self) -> tuple[Counters, ...]:
+        """Of the last run, one per accelerator step in execution order."""
+        return tuple(s.counters for s in self._steps if isinstance(s, _AcceleratorStep))
+
+    @property
+    def cycles(self) -> int:
+        """Accelerator cycles of the last run; 0 if the device does not count."""
+        return sum(counters.cycles for counters in self.counters)
+
+    @property
+    def layers(self) -> tuple[LayerReport, ...]:
+        """What each accelerator layer cost in the last run, in execution order."""
+        return tuple(
+            report
+            for step in self._steps
+            if isinstance(step, _AcceleratorStep)
+            for report in layer_reports(step.program, step.counters, self.memory)
+        )
+
+    def check_inputs(self, inputs: Mapping[str, Array]) -> None:
+        """Refuse anything but one array of the right shape and type per input.
+
+        Raises:
+            InputError: naming everything that is wrong.
+        """
+        expected = self.inputs
+        problems = [f"input {name!r} is missing" for name in expected if name not in inputs]
+        for name, array in inputs.items():
+            if name not in expected:
+                problems.append(f"there is no input {name!r}, only {', '.join(expected)}")
+                continue
+            want = expected[name]
+            found = np.asarray(array)
+            if tuple(found.shape) != tuple(want.shape) or found.dtype != want.dtype:
+                problems.append(
+                    f"input {name!r} must be {want.dtype} {list(want.shape)}, "
+                    f"not {found.dtype} {list(found.shape)}"
+                )
+        if problems:
+            raise InputError("; ".join(problems))
+
+    def run(self, inputs: Mapping[str, Array]) -> Values:
+        """Run the network once.
+
+        Args:
+            inputs: one array per input, shape and element type as in :attr:`inputs`.
+
+        Raises:
+            InputError: an input is missing, unknown, or has another shape or type.
+            DeviceError: the device reported an error; the session is usable again afterwards.
+        """
+        self.check_inputs(inputs)
+        values: Values = {name: np.asarray(array) for name, array in inputs.items()}
+        for step in self._steps:
+            values.update(step.run(values))
+        missing = [name for name in self.graph.outputs if name not in values]
+        constants = self.graph.constants
+        values.update({name: constants[name] for name in missing if name in constants})
+        if lost := [name for name in missing if name not in constants]:
+            raise DeviceError(f"no step computed {', '.join(lost)}")
+        return {name: values[name] for name in self.graph.outputs}
