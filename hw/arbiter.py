@@ -1,0 +1,104 @@
+"""Shares the AXI read channels between fetch and load."""
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from accelc.hw.dma import BURST
+from accelc.isa.config import AccelConfig
+
+#: Read bursts issued and not yet answered: single beats still cover 64 cycles of latency.
+MAX_READS = 64
+
+
+def read_beat_layout(config: AccelConfig) -> data.StructLayout:
+    """A beat of the read data channel."""
+    return data.StructLayout(
+        {"data": unsigned(config.bus_bytes * 8), "resp": unsigned(2), "last": unsigned(1)}
+    )
+
+
+class ReadArbiter(wiring.Component):
+    """Merges two burst streams and sends the data, which come back in order, to whoever asked.
+
+    Fetch goes first: it asks rarely, and only for what it has room for. Up to ``MAX_READS`` bursts
+    are outstanding. While ``enable`` is low no burst is accepted and arriving data are discarded,
+    so that the bus always comes to rest.
+
+    Throughput: one burst and one beat per cycle. Latency: 1 cycle for bursts, none for data.
+
+    Members
+    -------
+    enable : In(1)
+    fetch, load : In(stream of BURST)
+    ar : Out(stream of BURST)
+    r : In(stream of read_beat_layout)
+    o_fetch, o_load : Out(stream of read_beat_layout)
+    beat : Out(1)
+        A beat arrived.
+    idle : Out(1)
+        Nothing is outstanding.
+    """
+
+    enable: Signal
+    fetch: stream.Interface
+    load: stream.Interface
+    ar: stream.Interface
+    r: stream.Interface
+    o_fetch: stream.Interface
+    o_load: stream.Interface
+    beat: Signal
+    idle: Signal
+
+    def __init__(self, config: AccelConfig) -> None:
+        beats = stream.Signature(read_beat_layout(config))
+        super().__init__(
+            {
+                "enable": In(1),
+                "fetch": In(stream.Signature(BURST)),
+                "load": In(stream.Signature(BURST)),
+                "ar": Out(stream.Signature(BURST)),
+                "r": In(beats),
+                "o_fetch": Out(beats),
+                "o_load": Out(beats),
+                "beat": Out(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        # One entry per outstanding burst: 1 when it belongs to load.
+        m.submodules.owners = owners = SyncFIFO(width=1, depth=MAX_READS)
+        free = Signal()
+        accept = Signal()
+        m.d.comb += [
+            free.eq(self.enable & owners.w_rdy & (~self.ar.valid | self.ar.ready)),
+            self.fetch.ready.eq(free),
+            self.load.ready.eq(free & ~self.fetch.valid),
+            accept.eq(free & (self.fetch.valid | self.load.valid)),
+            owners.w_en.eq(accept),
+            owners.w_data.eq(~self.fetch.valid),
+        ]
+        with m.If(~self.ar.valid | self.ar.ready):
+            m.d.sync += self.ar.valid.eq(accept)
+        with m.If(accept):
+            m.d.sync += self.ar.payload.eq(
+                Mux(self.fetch.valid, self.fetch.payload.as_value(), self.load.payload.as_value())
+            )
+
+        is_load = owners.r_data[0]
+        m.d.comb += [
+            self.o_fetch.payload.eq(self.r.payload),
+            self.o_load.payload.eq(self.r.payload),
+            self.o_fetch.valid.eq(self.r.valid & self.enable & owners.r_rdy & ~is_load),
+            self.o_load.valid.eq(self.r.valid & self.enable & owners.r_rdy & is_load),
+            self.r.ready.eq(
+                owners.r_rdy & (~self.enable | Mux(is_load, self.o_load.ready, self.o_fetch.ready))
+            ),
+            self.beat.eq(self.r.valid & self.r.ready),
+            owners.r_en.eq(self.beat & self.r.payload.last),
+            self.idle.eq(~self.ar.valid & ~owners.r_rdy),
+        ]
+        return m

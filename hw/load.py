@@ -1,0 +1,408 @@
+"""LOAD: strided memory to scratchpads, padded on the way."""
+
+import enum
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from accelc.hw.arbiter import read_beat_layout
+from accelc.hw.dma import BURST, BurstSplitter, RunGenerator
+from accelc.hw.layouts import (
+    ScratchWrite,
+    beat_address_bits,
+    buffer_rows,
+    instruction_layout,
+    row_beats_log2,
+)
+from accelc.isa.config import AccelConfig
+from accelc.isa.registers import ErrorCode
+from accelc.isa.spec import INSTRUCTION_BITS, Buffer, Opcode
+
+
+def job_layout(config: AccelConfig) -> data.StructLayout:
+    """What the receiving side must know of an instruction; all lengths in beats."""
+    length = unsigned(beat_address_bits(config) + 1)
+    return data.StructLayout(
+        {
+            "buffer": unsigned(3),
+            "pad_value": unsigned(8),
+            "start": length,
+            "top": length,
+            "left": length,
+            "run": length,
+            "right": length,
+            "bottom": length,
+            "n1": unsigned(16),
+            "n2": unsigned(16),
+            # which lengths are not 0: `planes` that there are planes, `data` that they hold data
+            "has_top": unsigned(1),
+            "has_left": unsigned(1),
+            "has_data": unsigned(1),
+            "has_right": unsigned(1),
+            "has_bottom": unsigned(1),
+            "has_planes": unsigned(1),
+        }
+    )
+
+
+class _Phase(enum.IntEnum):
+    """What the receiver writes next; the padded phases count beats, DATA counts runs as well."""
+
+    TOP = 0
+    LEFT = 1
+    DATA = 2
+    RIGHT = 3
+    BOTTOM = 4
+    #: Nothing left to write.
+    END = 5
+
+
+class LoadReceiver(wiring.Component):
+    """Writes arriving beats and padding to their scratchpad rows.
+
+    Padding is written while waiting for memory, too. No cycle is lost between runs, phases and
+    instructions: one beat is written in every cycle in which one is there.
+
+    Members
+    -------
+    i : In(stream of job_layout)
+    r : In(stream of read_beat_layout)
+    scratch : Out(ScratchWrite) per buffer
+        In the cycle after the beat arrived.
+    done : Out(1)
+        The oldest instruction's last beat can be read.
+    range_error : Out(1)
+        A beat lay beyond its scratchpad; it was not written. One cycle.
+    busy : Out(1)
+    """
+
+    i: stream.Interface
+    r: stream.Interface
+    scratch: list[wiring.PureInterface]
+    done: Signal
+    range_error: Signal
+    busy: Signal
+
+    def __init__(self, config: AccelConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "i": In(stream.Signature(job_layout(config))),
+                "r": In(stream.Signature(read_beat_layout(config))),
+                "scratch": Out(ScratchWrite(config)).array(len(Buffer)),
+                "done": Out(1),
+                "range_error": Out(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        job = Signal(job_layout(config), reset_less=True)
+        phase = Signal(_Phase)
+        active = Signal()
+        addr = Signal(beat_address_bits(config) + 1, reset_less=True)
+        left = Signal(beat_address_bits(config) + 1, reset_less=True)
+        i1 = Signal(16, reset_less=True)
+        i2 = Signal(16, reset_less=True)
+
+        write = Signal()
+        end_count = Signal()
+        end_phase = Signal()
+        finish = Signal()
+        is_data = Signal()
+        m.d.comb += [
+            is_data.eq(phase == _Phase.DATA),
+            self.r.ready.eq(active & is_data),
+            write.eq(active & (phase != _Phase.END) & (~is_data | self.r.valid)),
+            end_count.eq(left == 1),
+            end_phase.eq(write & end_count & (~is_data | (i1 == 1))),
+        ]
+
+        # The phase after this one, skipping those of length 0.
+        following = Signal(_Phase)
+        plane_start = Signal(_Phase)
+        plane_end = Signal(_Phase)
+        epilogue = Signal(_Phase)
+        m.d.comb += [
+            plane_start.eq(self._plane_start(job)),
+            epilogue.eq(Mux(job.has_bottom, _Phase.BOTTOM, _Phase.END)),
+            plane_end.eq(Mux(i2 == 1, epilogue, plane_start)),
+        ]
+        with m.Switch(phase):
+            with m.Case(_Phase.TOP):
+                m.d.comb += following.eq(Mux(job.has_planes, plane_start, epilogue))
+            with m.Case(_Phase.LEFT):
+                right = Mux(job.has_right, _Phase.RIGHT, plane_end)
+                m.d.comb += following.eq(Mux(job.has_data, _Phase.DATA, right))
+            with m.Case(_Phase.DATA):
+                m.d.comb += following.eq(Mux(job.has_right, _Phase.RIGHT, plane_end))
+            with m.Case(_Phase.RIGHT):
+                m.d.comb += following.eq(plane_end)
+            with m.Default():
+                m.d.comb += following.eq(_Phase.END)
+
+        plane_over = end_phase & (
+            (phase == _Phase.RIGHT)
+            | (is_data & ~job.has_right)
+            | ((phase == _Phase.LEFT) & ~job.has_data & ~job.has_right)
+        )
+        m.d.comb += [
+            finish.eq(active & Mux(end_phase, following == _Phase.END, phase == _Phase.END)),
+            self.i.ready.eq(~active | finish),
+            self.busy.eq(active),
+        ]
+        with m.If(write):
+            m.d.sync += [addr.eq(addr + 1), left.eq(left - 1)]
+            with m.If(is_data & end_count):
+                m.d.sync += [left.eq(job.run), i1.eq(i1 - 1)]
+        with m.If(plane_over):
+            m.d.sync += i2.eq(i2 - 1)
+        with m.If(end_phase):
+            m.d.sync += [phase.eq(following), i1.eq(job.n1), left.eq(self._length(job, following))]
+        with m.If(self.i.ready):
+            job_in = self.i.payload
+            start = Mux(
+                job_in.has_planes,
+                self._plane_start(job_in),
+                Mux(job_in.has_bottom, _Phase.BOTTOM, _Phase.END),
+            )
+            first = Signal(_Phase)
+            m.d.comb += first.eq(Mux(job_in.has_top, _Phase.TOP, start))
+            m.d.sync += [
+                active.eq(self.i.valid),
+                job.eq(job_in),
+                phase.eq(first),
+                addr.eq(job_in.start),
+                left.eq(self._length(job_in, first)),
+                i1.eq(job_in.n1),
+                i2.eq(job_in.n2),
+            ]
+
+        self._write_port(m, job, addr, write, is_data)
+        # The last write leaves the register a cycle after `finish` and is readable another later.
+        written = Signal()
+        m.d.sync += [written.eq(finish), self.done.eq(written)]
+        return m
+
+    @staticmethod
+    def _plane_start(job: data.View) -> Value:
+        data_or_right = Mux(job.has_data, _Phase.DATA, _Phase.RIGHT)
+        return Mux(job.has_left, _Phase.LEFT, data_or_right)
+
+    @staticmethod
+    def _length(job: data.View, phase: Value) -> Value:
+        return Array([job.top, job.left, job.run, job.right, job.bottom, job.bottom])[phase]
+
+    def _write_port(
+        self, m: Module, job: data.View, addr: Signal, write: Signal, is_data: Signal
+    ) -> None:
+        """Register the beat and check its place."""
+        config = self._config
+        padding = job.pad_value.replicate(config.bus_bytes)
+        beat = Signal(config.bus_bytes * 8, reset_less=True)
+        beat_addr = Signal(beat_address_bits(config), reset_less=True)
+        beyond = Signal()
+        with m.Switch(job.buffer):
+            for buffer in Buffer:
+                with m.Case(buffer):
+                    beats = buffer_rows(config, buffer) << row_beats_log2(config, buffer)
+                    # depths are powers of two
+                    m.d.comb += beyond.eq(addr[exact_log2(beats) :].any())
+        m.d.comb += self.range_error.eq(write & beyond)
+        with m.If(write):
+            m.d.sync += [
+                beat.eq(Mux(is_data, self.r.payload.data, padding)),
+                beat_addr.eq(addr),
+            ]
+        for buffer in Buffer:
+            port = self.scratch[buffer]
+            m.d.sync += port.en.eq(write & ~beyond & (job.buffer == buffer))
+            m.d.comb += [port.addr.eq(beat_addr), port.data.eq(beat)]
+
+
+class Load(wiring.Component):
+    """The LOAD unit: asks for an instruction's data, and a receiver behind it takes them.
+
+    Up to ``queue_depth`` instructions are between the two, so that addresses of later instructions
+    leave while data of earlier ones arrive.
+
+    Throughput: one beat per cycle, also from instruction to instruction. Latency: 7 cycles from the
+    instruction to its first burst, 3 from its last beat to ``done``.
+
+    Members
+    -------
+    memory_base, memory_bytes : In(32)
+    i : In(stream of 512)
+    done, busy : Out(1)
+    error : Out(4)
+        ErrorCode, held.
+    ar : Out(stream of BURST)
+    r : In(stream of read_beat_layout)
+    scratch : Out(ScratchWrite) per buffer
+    """
+
+    memory_base: Signal
+    memory_bytes: Signal
+    i: stream.Interface
+    done: Signal
+    busy: Signal
+    error: Signal
+    ar: stream.Interface
+    r: stream.Interface
+    scratch: list[wiring.PureInterface]
+
+    def __init__(self, config: AccelConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "memory_base": In(32),
+                "memory_bytes": In(32),
+                "i": In(stream.Signature(unsigned(INSTRUCTION_BITS))),
+                "done": Out(1),
+                "busy": Out(1),
+                "error": Out(4),
+                "ar": Out(stream.Signature(BURST)),
+                "r": In(stream.Signature(read_beat_layout(config))),
+                "scratch": Out(ScratchWrite(config)).array(len(Buffer)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        m.submodules.runs = runs = RunGenerator(config)
+        m.submodules.bursts = bursts = BurstSplitter(config)
+        layout = job_layout(config)
+        m.submodules.jobs = jobs = SyncFIFO(width=layout.size, depth=config.queue_depth)
+        m.submodules.receiver = receiver = LoadReceiver(config)
+        wiring.connect(m, runs.o, bursts.i)
+        wiring.connect(m, wiring.flipped(self.ar), bursts.o)
+        wiring.connect(m, wiring.flipped(self.r), receiver.r)
+        for outer, inner in zip(self.scratch, receiver.scratch, strict=True):
+            wiring.connect(m, wiring.flipped(outer), inner)
+        m.d.comb += [
+            runs.memory_base.eq(self.memory_base),
+            runs.memory_bytes.eq(self.memory_bytes),
+            self.done.eq(receiver.done),
+            receiver.i.valid.eq(jobs.r_rdy),
+            receiver.i.payload.eq(jobs.r_data),
+            jobs.r_en.eq(receiver.i.ready),
+        ]
+
+        # Stage 0: the instruction.
+        fields = Signal(instruction_layout(Opcode.LOAD), reset_less=True)
+        valid0 = Signal()
+        step0 = Signal()
+        m.d.comb += self.i.ready.eq(~valid0 | step0)
+        with m.If(self.i.ready):
+            m.d.sync += [valid0.eq(self.i.valid), fields.eq(self.i.payload)]
+
+        # Stage 1: rows become beats, faults are found.
+        valid1 = Signal()
+        job1 = Signal(layout, reset_less=True)
+        transfer1 = Signal(runs.i.payload.shape(), reset_less=True)
+        fault1 = Signal(4)
+        fault = self._fault(m, fields)
+        leave1 = Signal()
+        m.d.comb += step0.eq(valid0 & (~valid1 | leave1))
+        with m.If(step0 | leave1):
+            m.d.sync += valid1.eq(step0)
+        has_data = Signal()
+        has_planes = Signal()
+        m.d.comb += [
+            has_data.eq((fields.n0 != 0) & (fields.n1 != 0)),
+            has_planes.eq(
+                (fields.n2 != 0)
+                & (has_data | (fields.pad_left != 0) | (fields.pad_right != 0))
+            ),
+        ]  # fmt: skip
+        with m.If(step0):
+            m.d.sync += [
+                fault1.eq(fault),
+                job1.buffer.eq(fields.buffer),
+                job1.pad_value.eq(fields.pad_value),
+                job1.n1.eq(fields.n1),
+                job1.n2.eq(fields.n2),
+                job1.has_top.eq(fields.pad_top != 0),
+                job1.has_left.eq(fields.pad_left != 0),
+                job1.has_data.eq(has_data),
+                job1.has_right.eq(fields.pad_right != 0),
+                job1.has_bottom.eq(fields.pad_bottom != 0),
+                job1.has_planes.eq(has_planes),
+                transfer1.dram.eq(fields.dram),
+                transfer1.n1.eq(fields.n1),
+                transfer1.n2.eq(fields.n2),
+                transfer1.stride1.eq(fields.stride1),
+                transfer1.stride2.eq(fields.stride2),
+            ]
+            with m.Switch(fields.buffer):
+                for buffer in Buffer:
+                    with m.Case(buffer):
+                        zeros = Const(0, row_beats_log2(config, buffer))
+                        m.d.sync += [
+                            job1.start.eq(Cat(zeros, fields.row)),
+                            job1.top.eq(Cat(zeros, fields.pad_top)),
+                            job1.left.eq(Cat(zeros, fields.pad_left)),
+                            job1.run.eq(Cat(zeros, fields.n0)),
+                            transfer1.beats.eq(Cat(zeros, fields.n0)),
+                            job1.right.eq(Cat(zeros, fields.pad_right)),
+                            job1.bottom.eq(Cat(zeros, fields.pad_bottom)),
+                        ]
+
+        # Stage 1 leaves to the receiver and, when it has data, to the addresses, both at once.
+        moves = Signal()
+        m.d.comb += [
+            moves.eq(job1.has_data & job1.has_planes),
+            leave1.eq(
+                valid1 & (fault1 == ErrorCode.NONE) & jobs.w_rdy & (runs.i.ready | ~moves)
+            ),
+            jobs.w_en.eq(leave1),
+            jobs.w_data.eq(job1),
+            runs.i.valid.eq(
+                valid1 & (fault1 == ErrorCode.NONE) & jobs.w_rdy & moves
+            ),
+            runs.i.payload.eq(transfer1),
+            self.busy.eq(valid0 | valid1 | jobs.r_rdy | receiver.busy),
+        ]  # fmt: skip
+
+        with m.If(self.error == ErrorCode.NONE):
+            with m.If(valid1 & (fault1 != ErrorCode.NONE)):
+                m.d.sync += self.error.eq(fault1)
+            with m.If(runs.error):
+                m.d.sync += self.error.eq(ErrorCode.ADDRESS_OUT_OF_RANGE)
+            with m.If(receiver.range_error):
+                m.d.sync += self.error.eq(ErrorCode.ROW_OUT_OF_RANGE)
+            with m.If(self.r.valid & self.r.ready & self.r.payload.resp[1]):
+                m.d.sync += self.error.eq(ErrorCode.READ_RESPONSE)
+        return m
+
+    def _fault(self, m: Module, fields: data.View) -> Signal:
+        """The fault the fields show on their own; rows are checked again as they are written."""
+        config = self._config
+        fault = Signal(4)
+        known = list(Buffer) if config.lut else [b for b in Buffer if b != Buffer.LUT]
+        pads = [fields[f"pad_{side}"] for side in ("top", "bottom", "left", "right")]
+        with m.Switch(fields.buffer):
+            for buffer in known:
+                with m.Case(buffer):
+                    # A length beyond the depth does not fit the receiver's counters.
+                    depth = buffer_rows(config, buffer)
+                    deep = Cat(n > depth for n in (fields.row, fields.pad_top, fields.pad_bottom))
+                    plane = Cat(n > depth for n in (fields.pad_left, fields.pad_right))
+                    run = (fields.n0 > depth) & (fields.n1 != 0)
+                    with m.If(deep.any() | ((plane.any() | run) & (fields.n2 != 0))):
+                        m.d.comb += fault.eq(ErrorCode.ROW_OUT_OF_RANGE)
+                    if buffer not in (Buffer.INP, Buffer.VIN):
+                        with m.If(Cat(pad != 0 for pad in pads).any()):
+                            m.d.comb += fault.eq(ErrorCode.ILLEGAL_FIELD)
+                    if buffer == Buffer.LUT:
+                        with m.If((fields.n0 != 1) | (fields.n1 != 1) | (fields.n2 != 1)):
+                            m.d.comb += fault.eq(ErrorCode.ILLEGAL_FIELD)
+            with m.Default():
+                m.d.comb += fault.eq(ErrorCode.ILLEGAL_FIELD)
+        return fault

@@ -1,0 +1,186 @@
+"""The AXI4-Lite register block, built from ``isa.registers``."""
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from accelc.hw.axi import LITE_ADDRESS_BITS, Axi4Lite, Response
+from accelc.isa.config import AccelConfig
+from accelc.isa.registers import BY_NAME, IDENTITY, REGISTERS, Access
+from accelc.isa.spec import ISA_VERSION, Unit
+
+#: Counters in the register map, without the ``_low`` and ``_high`` of their two halves.
+COUNTERS: tuple[str, ...] = tuple(
+    register.name.removesuffix("_low") for register in REGISTERS if register.name.endswith("_low")
+)
+#: What each counter counts in a cycle: one bit each; the byte counters get one per beat.
+EVENTS = data.StructLayout({name: unsigned(1) for name in COUNTERS})
+#: Registers software sets before a run.
+PARAMETERS: tuple[str, ...] = tuple(r.name for r in REGISTERS if r.access == Access.READ_WRITE)
+
+
+class RegisterBlock(wiring.Component):
+    """Registers, counters and their AXI4-Lite slave.
+
+    One read and one write are handled at a time: a write takes 2 cycles, a read 3. Addresses
+    without a register read as 0. Parameters can not be written while ``busy``, except
+    ``watchdog_cycles``: the units rely on them to stand still.
+
+    Members
+    -------
+    bus : In(Axi4Lite)
+    start, abort : Out(1)
+        Software asks for it, one cycle.
+    program_address, program_length, memory_base, memory_bytes, watchdog_cycles : Out(32)
+    busy, done, failed : In(1)
+        Bits of ``status``.
+    error, error_info : In(32)
+    clear : In(1)
+        Zero all counters.
+    events : In(EVENTS)
+        What happened in this cycle.
+    retired : In(4)
+        Units that finished an instruction in this cycle.
+    """
+
+    bus: wiring.PureInterface
+    start: Signal
+    abort: Signal
+    program_address: Signal
+    program_length: Signal
+    memory_base: Signal
+    memory_bytes: Signal
+    watchdog_cycles: Signal
+    busy: Signal
+    done: Signal
+    failed: Signal
+    error: Signal
+    error_info: Signal
+    clear: Signal
+    events: data.View
+    retired: Signal
+
+    def __init__(self, config: AccelConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "bus": In(Axi4Lite()),
+                "start": Out(1),
+                "abort": Out(1),
+                **{name: Out(32, init=BY_NAME[name].reset) for name in PARAMETERS},
+                "busy": In(1),
+                "done": In(1),
+                "failed": In(1),
+                "error": In(32),
+                "error_info": In(32),
+                "clear": In(1),
+                "events": In(EVENTS),
+                "retired": In(len(Unit)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        values = {**self._constants(), **self._status(), **self._counters(m)}
+        values |= {name: getattr(self, name) for name in PARAMETERS}
+        self._write(m)
+        self._read(m, values)
+        return m
+
+    def _constants(self) -> dict[str, Value]:
+        config = self._config
+        shape = [config.batch, config.block_in, config.block_out, config.bus_bytes]
+        return {
+            "id": Const(IDENTITY, 32),
+            "version": Const(ISA_VERSION, 32),
+            "config": Const(config.digest, 32),
+            "shape": Const(int.from_bytes(bytes(shape), "little"), 32),
+        }
+
+    def _status(self) -> dict[str, Value]:
+        return {
+            "status": Cat(self.busy, self.done, self.failed),
+            "error": self.error,
+            "error_info": self.error_info,
+        }
+
+    def _counters(self, m: Module) -> dict[str, Value]:
+        beat_log2 = exact_log2(self._config.bus_bytes)
+        values: dict[str, Value] = {}
+        # Events are registered: they come from all over the core.
+        events = Signal(EVENTS)
+        retired = Signal(len(Unit))
+        m.d.sync += [events.eq(self.events), retired.eq(self.retired)]
+        for name in COUNTERS:
+            beats = name.endswith("_bytes")
+            counter = Signal(64 - (beat_log2 if beats else 0), name=f"{name}_count")
+            with m.If(self.clear):
+                m.d.sync += counter.eq(0)
+            with m.Elif(events[name]):
+                m.d.sync += counter.eq(counter + 1)
+            value = Cat(Const(0, beat_log2), counter) if beats else counter
+            values |= {f"{name}_low": value[:32], f"{name}_high": value[32:]}
+        for unit in Unit:
+            counter = Signal(32, name=f"{unit.name.lower()}_retired_count")
+            with m.If(self.clear):
+                m.d.sync += counter.eq(0)
+            with m.Elif(retired[unit]):
+                m.d.sync += counter.eq(counter + 1)
+            values[f"{unit.name.lower()}_retired"] = counter
+        return values
+
+    def _write(self, m: Module) -> None:
+        bus = self.bus
+        address = Signal(LITE_ADDRESS_BITS - 2, reset_less=True)
+        word = Signal(32, reset_less=True)
+        strobe = Signal(4, reset_less=True)
+        got_address = Signal()
+        got_word = Signal()
+        perform = Signal()
+        m.d.comb += [
+            bus.awready.eq(~got_address),
+            bus.wready.eq(~got_word),
+            bus.bresp.eq(Response.OKAY),
+            perform.eq(got_address & got_word & ~bus.bvalid),
+        ]
+        with m.If(bus.awvalid & bus.awready):
+            m.d.sync += [got_address.eq(1), address.eq(bus.awaddr[2:])]
+        with m.If(bus.wvalid & bus.wready):
+            m.d.sync += [got_word.eq(1), word.eq(bus.wdata), strobe.eq(bus.wstrb)]
+        with m.If(bus.bvalid & bus.bready):
+            m.d.sync += bus.bvalid.eq(0)
+        with m.If(perform):
+            m.d.sync += [got_address.eq(0), got_word.eq(0), bus.bvalid.eq(1)]
+            with m.Switch(address):
+                with m.Case(BY_NAME["control"].offset // 4):
+                    m.d.comb += [
+                        self.start.eq(strobe[0] & word[0] & ~word[1]),
+                        self.abort.eq(strobe[0] & word[1]),
+                    ]
+                for name in PARAMETERS:
+                    with m.Case(BY_NAME[name].offset // 4):
+                        signal = getattr(self, name)
+                        with m.If(~self.busy | (name == "watchdog_cycles")):
+                            for lane in range(4):
+                                with m.If(strobe[lane]):
+                                    m.d.sync += signal.word_select(lane, 8).eq(
+                                        word.word_select(lane, 8)
+                                    )
+
+    def _read(self, m: Module, values: dict[str, Value]) -> None:
+        bus = self.bus
+        address = Signal(LITE_ADDRESS_BITS - 2, reset_less=True)
+        asked = Signal()
+        m.d.comb += [bus.arready.eq(~asked & ~bus.rvalid), bus.rresp.eq(Response.OKAY)]
+        with m.If(bus.arvalid & bus.arready):
+            m.d.sync += [asked.eq(1), address.eq(bus.araddr[2:])]
+        with m.If(asked):
+            m.d.sync += [asked.eq(0), bus.rvalid.eq(1), bus.rdata.eq(0)]
+            with m.Switch(address):
+                for register in REGISTERS:
+                    if register.access != Access.WRITE_ONE:
+                        with m.Case(register.offset // 4):
+                            m.d.sync += bus.rdata.eq(values[register.name])
+        with m.If(bus.rvalid & bus.rready):
+            m.d.sync += bus.rvalid.eq(0)

