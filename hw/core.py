@@ -197,7 +197,10 @@ class Core(wiring.Component):
                 "len": burst.payload.len,
                 "size": exact_log2(self.config.bus_bytes),
                 "burst": Burst.INCR,
+                "id": 0,
+                "lock": 0,
                 "cache": CACHE_BUFFERABLE,
+                "prot": 0,
                 "valid": burst.valid,
             }
             for name, value in fields.items():
@@ -222,9 +225,7 @@ class Core(wiring.Component):
             bus.bready.eq(store.b.ready),
         ]
 
-    def _control(
-        self, m: Module, control: Control, registers: RegisterBlock, fetch: Fetch
-    ) -> None:
+    def _control(self, m: Module, control: Control, registers: RegisterBlock, fetch: Fetch) -> None:
         m.d.comb += [
             control.start.eq(registers.start),
             control.abort.eq(registers.abort),
