@@ -1,0 +1,231 @@
+"""Elementwise operators with broadcasting; chains of them become one loop nest."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accelc.compiler.cpu.expressions import OPERATORS
+from accelc.compiler.cpu.ir import Index, Kernel, Val
+from accelc.compiler.cpu.parse import PARSERS, Parsed
+from accelc.compiler.cpu.plan import NotNative, Plan
+from accelc.compiler.graph import Node
+
+#: Longest chain fused into one kernel: more would spill registers and compile slowly.
+MAX_FUSED = 24
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operator of a fused chain; an operand is an operation's number, or ``~number`` of an input."""
+
+    op: str
+    params: tuple[Any, ...]
+    operands: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A kernel's identity: the loop extents, element type and strides of each input, the chain."""
+
+    extents: tuple[int, ...]
+    inputs: tuple[tuple[str, tuple[int, ...]], ...]
+    operations: tuple[Operation, ...]
+
+
+def is_elementwise(node: Node) -> bool:
+    return node.op in PARSERS
+
+
+def broadcast_strides(view: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Element strides of a contiguous ``view`` broadcast to ``shape``; 0 where it repeats.
+
+    Raises:
+        NotNative: the shapes do not broadcast.
+    """
+    view = (1,) * (len(shape) - len(view)) + tuple(view)
+    if len(view) > len(shape):
+        raise NotNative(f"{view} does not broadcast to {tuple(shape)}")
+    strides: list[int] = []
+    running = 1
+    for size, extent in zip(reversed(view), reversed(tuple(shape)), strict=True):
+        if size not in (1, extent):
+            raise NotNative(f"{view} does not broadcast to {tuple(shape)}")
+        strides.append(running if size != 1 else 0)
+        running *= size
+    return tuple(reversed(strides))
+
+
+def collapse(
+    shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Merge neighbouring dimensions that every operand walks as one; drop those of extent 1."""
+    extents: list[int] = []
+    columns: list[list[int]] = []
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        column = [s[axis] for s in strides]
+        if extents and all(
+            outer == inner * extent for outer, inner in zip(columns[-1], column, strict=True)
+        ):
+            extents[-1] *= extent
+            columns[-1] = column
+        else:
+            extents.append(extent)
+            columns.append(column)
+    if not extents:
+        extents, columns = [1], [[0] * len(strides)]
+    return tuple(extents), [tuple(c[i] for c in columns) for i in range(len(strides))]
+
+
+def emit_fused(k: Kernel, fused: Fused) -> None:
+    """Read every input at the loop level where it changes, run the chain, store its last value."""
+    output = k.args[-1]
+    depth = len(fused.extents)
+    out_strides = contiguous(fused.extents)
+    widest = max(np.dtype(name).itemsize for name, _ in fused.inputs) if fused.inputs else 4
+    widest = max([widest, *(np.dtype(o.dtype).itemsize for o in fused.operations)])
+    lanes = max(1, min(16, 2 * k.target.vector_bytes // widest))
+    if k.target.vector_bytes <= 4:
+        lanes = 1
+    #: for each input, the innermost loop it depends on; -1 when it is one scalar
+    level = [
+        max((axis for axis, stride in enumerate(strides) if stride), default=-1)
+        for _, strides in fused.inputs
+    ]
+
+    def scalars(at: int, offsets: list[Index], known: dict[int, Val]) -> dict[int, Val]:
+        loaded = dict(known)
+        for number, (name, _) in enumerate(fused.inputs):
+            if level[number] == at:
+                loaded[number] = k.load(k.args[number], np.dtype(name), offsets[number])
+        return loaded
+
+    def compute(values: Mapping[int, Val], count: int) -> Val:
+        results: list[Val] = []
+        for operation in fused.operations:
+            operands = [
+                values[~operand] if operand < 0 else results[operand]
+                for operand in operation.operands
+            ]
+            dtype = np.dtype(operation.dtype)
+            results.append(OPERATORS[operation.op](operands, operation.params, dtype))
+        return results[-1] if results else values[0]
+
+    def descend(axis: int, offsets: list[Index], out: Index, known: dict[int, Val]) -> None:
+        if axis < depth - 1:
+
+            def body(i: Index) -> None:
+                moved = [
+                    k.iadd(offset, k.imul(i, strides[axis]))
+                    for offset, (_, strides) in zip(offsets, fused.inputs, strict=True)
+                ]
+                descend(
+                    axis + 1,
+                    moved,
+                    k.iadd(out, k.imul(i, out_strides[axis])),
+                    scalars(axis, moved, known),
+                )
+
+            k.loop(fused.extents[axis], body)
+            return
+        width = lanes
+        while width > fused.extents[axis]:
+            width //= 2
+        splats = {number: k.splat(value, width) for number, value in known.items()}
+
+        def strip(first: Index, count: int) -> None:
+            values = dict(splats)
+            for number, (name, strides) in enumerate(fused.inputs):
+                if level[number] == axis:
+                    start = k.iadd(offsets[number], k.imul(first, strides[axis]))
+                    values[number] = k.load_strided(
+                        k.args[number], np.dtype(name), start, strides[axis], count
+                    )
+            k.store(compute(values, count), output, k.iadd(out, first))
+
+        k.strips(fused.extents[axis], width, strip)
+
+    zeros: list[Index] = [0] * len(fused.inputs)
+    descend(0, zeros, 0, scalars(-1, zeros, {}))
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Element strides of a packed array."""
+    strides: list[int] = []
+    running = 1
+    for extent in reversed(tuple(shape)):
+        strides.append(running)
+        running *= extent
+    return tuple(reversed(strides))
+
+
+def lower_group(plan: Plan, nodes: Sequence[Node]) -> None:
+    """One kernel for a chain of nodes; only the last one's output is stored.
+
+    Raises:
+        NotNative: one of them cannot be done.
+    """
+    shape = plan.shape(nodes[-1].outputs[0])
+    inputs: dict[tuple[str, tuple[int, ...]], int] = {}
+    produced: dict[str, int] = {}
+    operations: list[Operation] = []
+    for node in nodes:
+        parsed: Parsed = PARSERS[node.op](node, plan)
+        operands: list[int] = []
+        for name, view in parsed.operands:
+            if name in produced:
+                operands.append(produced[name])
+                continue
+            strides = broadcast_strides(view, shape)
+            operands.append(~inputs.setdefault((name, strides), len(inputs)))
+        produced[node.outputs[0]] = len(operations)
+        out_dtype = plan.dtype(node.outputs[0]).name
+        operations.append(
+            Operation(parsed.op or node.op, parsed.params, tuple(operands), out_dtype)
+        )
+    names = [name for name, _ in inputs]
+    extents, strides = collapse(shape, [*(s for _, s in inputs), contiguous(shape)])
+    described = tuple(
+        (plan.dtype(name).name, s) for name, s in zip(names, strides[:-1], strict=True)
+    )
+    fused = Fused(extents, described, tuple(operations))
+    plan.call(emit_fused, fused, names, [nodes[-1].outputs[0]])
+
+
+def group_nodes(
+    nodes: Sequence[Node],
+    shape: Callable[[str], tuple[int, ...]],
+    keep: frozenset[str],
+    uses: Mapping[str, int],
+) -> list[tuple[Node, ...]]:
+    """Split ``nodes`` into chains, in an order that still is topological.
+
+    An elementwise node joins the one elementwise node that reads its output, if nothing else does and
+    both outputs have one shape. ``keep`` are values that must exist in memory.
+    """
+    consumer: dict[str, int] = {}
+    for number, node in enumerate(nodes):
+        for name in node.inputs:
+            consumer[name] = number
+    owner = list(range(len(nodes)))
+    size = [1] * len(nodes)
+    for number in range(len(nodes) - 1, -1, -1):
+        node = nodes[number]
+        out = node.outputs[0] if node.outputs else ""
+        if not is_elementwise(node) or out in keep or uses.get(out, 0) != 1 or out not in consumer:
+            continue
+        target = consumer[out]
+        if not is_elementwise(nodes[target]):
+            continue
+        if shape(out) != shape(nodes[target].outputs[0]) or size[owner[target]] >= MAX_FUSED:
+            continue
+        owner[number] = owner[target]
+        size[owner[target]] += 1
+    members: dict[int, list[Node]] = {}
+    for number, node in enumerate(nodes):
+        members.setdefault(owner[number], []).append(node)
+    return [tuple(members[number]) for number in range(len(nodes)) if number in members]

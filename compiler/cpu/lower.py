@@ -1,0 +1,78 @@
+"""From nodes to kernel calls: who lowers what, and what is left to the reference."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from accelc.compiler.cpu import integer, move, quantize
+from accelc.compiler.cpu.elementwise import group_nodes, is_elementwise, lower_group
+from accelc.compiler.cpu.plan import NotNative, Plan, ReferenceCall
+from accelc.compiler.cpu.target import Target, host_target
+from accelc.compiler.graph import Graph, Node
+from accelc.isa.errors import UnsupportedOpError
+
+Lowering = Callable[[Plan, Node], None]
+
+LOWERINGS: dict[str, Lowering] = {
+    **integer.LOWERINGS,
+    **move.LOWERINGS,
+}
+#: Importing it registers the quantizing elementwise operators.
+assert quantize.PARSERS
+
+
+def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
+    """Append the kernel calls of one node, or of one chain of elementwise nodes.
+
+    Raises:
+        NotNative: there is no native kernel; the plan is then as before.
+    """
+    node = nodes[-1]
+    mark, aliases = len(plan.steps), dict(plan.aliases)
+    plan.current = node.name
+    try:
+        if is_elementwise(node):
+            lower_group(plan, nodes)
+        elif lowering := LOWERINGS.get(node.op):
+            lowering(plan, node)
+        else:
+            raise NotNative(f"no kernel for {node.op}")
+    except NotNative:
+        del plan.steps[mark:]
+        plan.aliases = aliases
+        raise
+
+
+def supports(node: Node, graph: Graph) -> bool:
+    """Whether ``node`` of ``graph`` has a native kernel for its shapes, types and attributes."""
+    try:
+        lower_node(Plan(graph, host_target()), [node])
+    except NotNative:
+        return False
+    return True
+
+
+def lower_graph(graph: Graph, target: Target) -> Plan:
+    """The plan of a whole graph.
+
+    Raises:
+        UnsupportedOpError: an integer operator that cannot be computed as it stands.
+    """
+    plan = Plan(graph, target)
+    uses = Counter(name for node in graph.nodes for name in node.inputs if name)
+    groups = group_nodes(graph.nodes, plan.shape, frozenset(graph.outputs), uses)
+    for group in groups:
+        try:
+            lower_node(plan, group)
+            continue
+        except NotNative:
+            pass
+        for node in group:
+            try:
+                lower_node(plan, [node])
+            except NotNative as reason:
+                if node.op.startswith("int."):
+                    raise UnsupportedOpError(f"node {node.name!r}: {node.op}: {reason}") from reason
+                reads = tuple(dict.fromkeys(name for name in node.inputs if name))
+                writes = tuple(name for name in node.outputs if name)
+                plan.steps.append(ReferenceCall(node, reads, writes))
+    return plan
