@@ -6,19 +6,24 @@ what it sees until the next one, so that any number of them run side by side.
 
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from amaranth.hdl import Const, Signal
 from amaranth.lib import stream, wiring
-from amaranth.sim import SimulatorContext
+from amaranth.sim import Simulator, SimulatorContext
 from amaranth.utils import exact_log2
 
 from accelc.hw.axi import PAGE_BYTES, Axi4, Burst, Response
+from accelc.hw.core import Core
 from accelc.isa.config import AccelConfig
+from accelc.isa.program import Program
 from accelc.isa.registers import BY_NAME
+
+CONTROL_START, CONTROL_ABORT = 1, 2
+STATUS_BUSY, STATUS_DONE, STATUS_ERROR = 1, 2, 4
 
 
 def sends(port: stream.Interface, payloads: Iterable[Any], *, stall: float = 0.0, seed: int = 0):
@@ -253,3 +258,52 @@ class LiteMaster:
         ctx.set(bus.rready, 0)
         assert response == Response.OKAY
         return value
+
+
+class CoreBench:
+    """A core with memory and register master; any number of programs one after the other."""
+
+    def __init__(self, config: AccelConfig, memory_bytes: int, **memory: Any) -> None:
+        self.core = Core(config)
+        self.memory = AxiMemory(self.core.m_axi, memory_bytes, **memory)
+        self.master = LiteMaster(self.core.s_axil)
+        self.simulator = Simulator(self.core)
+        self.simulator.add_clock(1e-8)
+        self.simulator.add_testbench(self.memory.run, background=True)
+
+    def run(self, host: Callable[[SimulatorContext], Coroutine[Any, Any, None]]) -> None:
+        """Simulate until ``host``, the testbench that plays the software, returns."""
+        self.simulator.add_testbench(host)
+        self.simulator.run()
+
+    def place(self, program: Program) -> None:
+        """Write a program's constants and instructions to memory."""
+        for address, data in program.segments():
+            self.memory.data[address : address + len(data)] = data
+
+    async def start(self, ctx: SimulatorContext, program: Program) -> None:
+        """Set the parameters of ``program`` and start it."""
+        values = {
+            "program_address": program.instructions_address,
+            "program_length": len(program.instructions),
+            "memory_bytes": program.memory_bytes,
+        }
+        for name, value in values.items():
+            await self.master.write(ctx, name, value)
+        await self.master.write(ctx, "control", CONTROL_START)
+
+    async def wait(self, ctx: SimulatorContext, cycles: int = 20_000) -> int:
+        """Wait for the interrupt, then until the core is no longer busy; the status register."""
+        for _ in range(cycles):
+            if ctx.get(self.core.irq):
+                break
+            await ctx.tick()
+        for _ in range(cycles):
+            status = await self.master.read(ctx, "status")
+            if not status & STATUS_BUSY:
+                return status
+        raise AssertionError(f"the core is still busy after {cycles} cycles")
+
+    async def counter(self, ctx: SimulatorContext, name: str) -> int:
+        low = await self.master.read(ctx, f"{name}_low")
+        return low | await self.master.read(ctx, f"{name}_high") << 32
