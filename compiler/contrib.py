@@ -1,0 +1,81 @@
+"""The ``com.microsoft`` operators that onnxruntime's quantizer writes: signatures and shapes.
+
+Only what the compiler lowers or can express in standard operators is listed.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from accelc.compiler.graph import Node, TensorType
+from accelc.compiler.geometry import pool_output
+
+_UNARY = ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax")
+_POOLS = ("QLinearAveragePool", "QLinearGlobalAveragePool")
+_BINARY = ("QLinearAdd", "QLinearMul")
+
+#: Every operator of the domain that is understood.
+CONTRIB = frozenset(
+    f"com.microsoft.{name}" for name in (*_UNARY, *_POOLS, *_BINARY, "QLinearConcat", "QGemm")
+)
+
+
+def short_name(op: str) -> str:
+    return op.removeprefix("com.microsoft.")
+
+
+def quantization(node: Node) -> Iterator[tuple[str, str, str]]:
+    """``(value, scale, zero point)`` of every quantized operand and result of a QLinear operator."""
+    i = (*node.inputs, "", "", "", "", "", "")
+    out = node.outputs[0] if node.outputs else ""
+    match short_name(node.op):
+        case "QLinearConv" | "QLinearMatMul" | "QLinearAdd" | "QLinearMul":
+            yield i[0], i[1], i[2]
+            yield i[3], i[4], i[5]
+            yield out, i[6], i[7]
+        case "QGemm":
+            yield i[0], i[1], i[2]
+            yield i[3], i[4], i[5]
+            if i[7]:
+                yield out, i[7], i[8]
+        case name if name in _UNARY or name in _POOLS:
+            yield i[0], i[1], i[2]
+            yield out, i[3], i[4]
+        case "QLinearConcat":
+            yield out, i[0], i[1]
+            for k in range(2, len(node.inputs), 3):
+                yield node.inputs[k], node.inputs[k + 1], node.inputs[k + 2]
+
+
+def infer(node: Node, types: Mapping[str, TensorType]) -> list[TensorType | None]:
+    """Types of the outputs of an operator in ``CONTRIB``."""
+    name = short_name(node.op)
+    first = types[node.inputs[0]]
+    shape: tuple[int, ...]
+    match name:
+        case "QLinearAdd" | "QLinearMul":
+            shape = np.broadcast_shapes(first.shape, types[node.inputs[3]].shape)
+        case "QLinearConcat":
+            parts = [types[v].shape for v in node.inputs[2::3]]
+            axis = node.attrs["axis"] % len(parts[0])
+            total = sum(part[axis] for part in parts)
+            shape = (*parts[0][:axis], total, *parts[0][axis + 1 :])
+            return [TensorType(shape, types[node.inputs[2]].dtype)]
+        case "QGemm":
+            a, b = first.shape, types[node.inputs[3]].shape
+            m = a[1] if node.attrs.get("transA", 0) else a[0]
+            n = b[0] if node.attrs.get("transB", 0) else b[1]
+            quantized = len(node.inputs) > 7 and node.inputs[7]
+            return [TensorType((m, n), first.dtype if quantized else np.dtype(np.float32))]
+        case "QLinearGlobalAveragePool":
+            last = node.attrs.get("channels_last", 0)
+            ones = (1,) * (len(first.shape) - 2)
+            shape = (first.shape[0], *ones, first.shape[-1]) if last else (*first.shape[:2], *ones)
+        case "QLinearAveragePool":
+            last = node.attrs.get("channels_last", 0)
+            spatial = first.shape[1:-1] if last else first.shape[2:]
+            out = pool_output(node.attrs, spatial)
+            shape = (first.shape[0], *out, first.shape[-1]) if last else (*first.shape[:2], *out)
+        case _:
+            shape = first.shape
+    return [TensorType(shape, first.dtype)]

@@ -1,0 +1,159 @@
+"""One ONNX operator at a time: evaluate it, infer its outputs, ask whether it exists."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TypeProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from accelc.compiler.graph import Array, Node, TensorType
+from accelc.isa.errors import ModelError
+
+#: Version used for operators of ``ai.onnx.ml``; the newest one onnx knows.
+_ML_DOMAIN = "ai.onnx.ml"
+
+
+def numpy_dtype(elem_type: int) -> np.dtype[Any]:
+    if elem_type == onnx.TensorProto.STRING:
+        return np.dtype(object)
+    try:
+        return helper.tensor_dtype_to_np_dtype(elem_type)
+    except (KeyError, ValueError):
+        raise ModelError(f"element type {elem_type} is unknown") from None
+
+
+def _elem_type(dtype: np.dtype[Any]) -> int:
+    if dtype == np.dtype(object) or dtype.kind in "US":
+        return onnx.TensorProto.STRING
+    return helper.np_dtype_to_tensor_dtype(dtype)
+
+
+@lru_cache(maxsize=1024)
+def operator_known(domain: str, op: str, version: int) -> bool:
+    """Whether onnx defines the operator, and so its reference can run it."""
+    try:
+        return not onnx.defs.get_schema(op, version, domain).deprecated
+    except onnx.defs.SchemaError:
+        return False
+
+
+def _split(op: str) -> tuple[str, str]:
+    domain, _, name = op.rpartition(".")
+    return domain, name
+
+
+def _opsets(opset: int) -> list[onnx.OperatorSetIdProto]:
+    ml = max(s.since_version for s in onnx.defs.get_all_schemas() if s.domain == _ML_DOMAIN)
+    return [helper.make_opsetid("", opset), helper.make_opsetid(_ML_DOMAIN, ml)]
+
+
+def to_proto(node: Node) -> NodeProto:
+    """The node as protobuf, with the names its inputs and outputs have in the graph."""
+    domain, name = _split(node.op)
+    proto = NodeProto(op_type=name, domain=domain, name=node.name)
+    captured = len(node.attrs.get("captured", ()))
+    proto.input.extend(node.inputs[: len(node.inputs) - captured])
+    proto.output.extend(node.outputs)
+    for key, value in node.attrs.items():
+        if key == "captured" or value is None:
+            continue
+        proto.attribute.append(_attribute(node, key, value))
+    return proto
+
+
+def _attribute(node: Node, key: str, value: Any) -> onnx.AttributeProto:
+    if isinstance(value, np.ndarray):
+        return helper.make_attribute(key, numpy_helper.from_array(value))
+    if isinstance(value, tuple) and not value:
+        domain, name = _split(node.op)
+        declared = onnx.defs.get_schema(name, domain).attributes[key].type
+        return helper.make_attribute(key, [], attr_type=onnx.AttributeProto.AttributeType.Value(declared.name))
+    return helper.make_attribute(key, list(value) if isinstance(value, tuple) else value)
+
+
+def run(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
+    """Evaluate one ONNX node with ``onnx.reference``; an absent input is ``None``.
+
+    Raises:
+        ModelError: the reference rejects the inputs or lacks the operator.
+    """
+    evaluator, names = _evaluator(node, inputs, opset)
+    feeds = dict(zip(names, (x for x in inputs if x is not None), strict=True))
+    try:
+        return list(evaluator.run(None, feeds))  # type: ignore[arg-type]
+    except Exception as error:
+        # onnx.reference raises whatever NumPy raises: there is no narrower class
+        line = str(error).strip().splitlines()
+        raise ModelError(
+            f"{node.op} {node.name!r} cannot be evaluated: {line[0] if line else type(error).__name__}"
+        ) from error
+
+
+def _evaluator(node: Node, inputs: Sequence[Any], opset: int) -> tuple[ReferenceEvaluator, list[str]]:
+    captured = node.attrs.get("captured", ())
+    plain = len(node.inputs) - len(captured)
+    # Names of its own for every position: a value used twice is given twice, a captured one
+    # carries the name the body knows.
+    names = [f"i{k}" if name else "" for k, name in enumerate(node.inputs[:plain])]
+    proto = to_proto(node)
+    del proto.input[:]
+    proto.input.extend(names)
+    used = [
+        helper.make_tensor_value_info(name, _elem_type(np.asarray(value).dtype), np.shape(value))
+        if not isinstance(value, list)
+        else helper.make_value_info(name, TypeProto())
+        for name, value in zip((*names, *captured), inputs, strict=False)
+        if name and value is not None
+    ]
+    outputs = [helper.make_value_info(name, TypeProto()) for name in node.outputs if name]
+    graph = helper.make_graph([proto], "node", used, outputs)
+    model = helper.make_model(graph, opset_imports=_opsets(opset))
+    try:
+        return ReferenceEvaluator(model), [value.name for value in used]
+    except Exception as error:
+        raise ModelError(f"{node.op} {node.name!r} has no reference implementation: {error}") from error
+
+
+def infer(
+    node: Node,
+    types: Mapping[str, TensorType],
+    known: Mapping[str, Array],
+    opset: int,
+    fallback: Sequence[TensorType | None],
+) -> list[TensorType | None]:
+    """Types of the node's outputs from its inputs' types and the values of ``known`` inputs.
+
+    What cannot be inferred is what ``fallback`` says; dimensions that depend on data are -1.
+    """
+    domain, name = _split(node.op)
+    if "captured" in node.attrs or not operator_known(domain, name, opset if not domain else 1 << 20):
+        return list(fallback)
+    if any(n and types[n].dtype == np.dtype(object) for n in node.inputs):
+        return list(fallback)
+    schema = onnx.defs.get_schema(name, opset, domain) if not domain else onnx.defs.get_schema(name, domain)
+    protos: dict[str, TypeProto] = {}
+    for value in node.inputs:
+        if value:
+            found = types[value]
+            shape = [None if d < 0 else d for d in found.shape]
+            protos[value] = helper.make_tensor_type_proto(_elem_type(found.dtype), shape)
+    data = {n: numpy_helper.from_array(known[n]) for n in node.inputs if n in known}
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(
+            schema, to_proto(node), protos, data, opset_imports=_opsets(opset)
+        )
+    except (onnx.shape_inference.InferenceError, ValueError) as error:
+        raise ModelError(f"{node.op} {node.name!r}: {str(error).strip().splitlines()[-1]}") from None
+    result: list[TensorType | None] = []
+    for output, old in zip(node.outputs, fallback, strict=True):
+        proto = inferred.get(output)
+        tensor = proto.tensor_type if proto is not None and proto.HasField("tensor_type") else None
+        if tensor is None or not tensor.elem_type or not tensor.HasField("shape"):
+            result.append(old)
+            continue
+        shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
+        result.append(TensorType(shape, numpy_dtype(tensor.elem_type)))
+    return result

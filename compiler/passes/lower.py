@@ -1,0 +1,174 @@
+"""Lower quantized ONNX patterns to integer operators, one node at a time.
+
+Before, and after (the views around it cancel in ``passes.layout``)::
+
+    DequantizeLinear(x), DequantizeLinear(w) -> Conv -> Relu -> QuantizeLinear = y
+    x -> Transpose(to NHWC) -> int.conv -> Transpose(to NCHW) = y
+
+What a pattern computes is kept exactly, or it is left alone with a reason (``refusal``).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from accelc.compiler.contrib import short_name
+from accelc.compiler.graph import Graph, Node
+from accelc.compiler.passes.lower_add import lower_float_add, lower_qlinear_add
+from accelc.compiler.passes.lower_concat import (
+    lower_float_concat,
+    lower_int_concat,
+    lower_qlinear_concat,
+    lower_resize,
+)
+from accelc.compiler.passes.lower_pool import lower_average, lower_maxpool, lower_qlinear_average
+from accelc.compiler.passes.lower_table import (
+    lower_function,
+    lower_integer_relu,
+    lower_qlinear_unary,
+)
+from accelc.compiler.passes.match_linear import (
+    Clamp,
+    constant_real,
+    lower_float_linear,
+    lower_qgemm,
+    lower_qlinear_conv,
+    lower_qlinear_matmul,
+)
+from accelc.compiler.passes.operands import Context, Target, dequantized, quantize_target
+from accelc.compiler.rewrite import Refusal, Replacement, Scope, rewrite
+from accelc.isa.config import AccelConfig
+
+_LINEAR = ("Conv", "MatMul", "Gemm")
+_AVERAGE = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+
+
+def lower(graph: Graph, config: AccelConfig) -> Graph:
+    """Replace every quantized pattern the accelerator of ``config`` can compute exactly."""
+    return rewrite(graph, partial(_lower_node, config=config))
+
+
+def refusal(node: Node, graph: Graph, config: AccelConfig, scope: Scope | None = None) -> str | None:
+    """Why ``node``, the root of a quantized pattern, was not lowered; ``None`` if it is no root."""
+    scope = scope or Scope(graph)
+    rule = _ROOTS.get(short_name(node.op))
+    if rule is None:
+        return None
+    try:
+        rule(Context(scope, config, node))
+    except Refusal as reason:
+        return str(reason)
+    finally:
+        scope.abandon(node)
+    return None
+
+
+def _lower_node(node: Node, scope: Scope, config: AccelConfig) -> Replacement | None:
+    rule = _ROOTS.get(short_name(node.op))
+    if rule is None:
+        return None
+    rule(Context(scope, config, node))
+    return scope.done()
+
+
+def _quantize_linear(context: Context) -> None:
+    """What is quantized here: a function of one tensor, or a linear layer, pool, sum or join."""
+    scope, node = context.scope, context.node
+    result = quantize_target(node, scope)
+    if lower_function(context, result, node.inputs[0]):
+        return
+    anchor, clamp = _through_clamps(scope, node.inputs[0], result)
+    biases: tuple[str, ...] = ()
+    linear = anchor
+    if anchor.op == "Add":
+        # a bias is added to the accumulator; two activations are int.add
+        for value, bias in (anchor.inputs, anchor.inputs[::-1]):
+            producer = scope.producer(value, *_LINEAR)
+            if producer is not None and constant_real(scope, bias) is not None:
+                linear, biases = producer, (bias,)
+    named = Context(scope, context.config, node.with_(name=linear.name))
+    if linear.op in _LINEAR:
+        lower_float_linear(named, linear, biases, result, clamp)
+    elif anchor.op in _AVERAGE:
+        lower_average(named, anchor, result, clamp)
+    elif anchor.op in ("Add", "Sub"):
+        lower_float_add(named, anchor, result, clamp)
+    elif anchor.op == "Concat" and clamp == Clamp():
+        lower_float_concat(named, anchor, result)
+    else:
+        raise Refusal(f"what is quantized is computed by {anchor.op}")
+
+
+def _through_clamps(scope: Scope, value: str, result: Target) -> tuple[Node, Clamp]:
+    """The node before the Relu and Clip that end in ``value``, and their bounds as int8 results.
+
+    ``quantize(clip(x, a, b)) = clip(quantize(x), quantize(a), quantize(b))``: it is monotonic.
+    """
+    low, high = -128, 127
+    while True:
+        node = scope.producer(value)
+        if node is None:
+            raise Refusal("what is quantized is an input or a constant")
+        bounds = _bounds(scope, node)
+        if bounds is None:
+            return node, Clamp(low, high)
+        # the outermost clamp decides: clip(clip(x, a, b), low, high)
+        a, b = (result.quantize(bound) for bound in bounds)
+        low, high = (int(np.clip(bound, low, high)) for bound in (a, b))
+        value = node.inputs[0]
+
+
+def _bounds(scope: Scope, node: Node) -> tuple[float, float] | None:
+    if node.op == "Relu":
+        return 0.0, float("inf")
+    if node.op != "Clip":
+        return None
+    found = [float(node.attrs.get("min", -np.inf)), float(node.attrs.get("max", np.inf))]
+    for k, value in enumerate(node.inputs[1:3]):
+        if value:
+            array = scope.constant(value)
+            if array is None:
+                # QDQ tools quantize even bounds
+                operand = dequantized(scope, value)
+                array = None if operand is None else constant_real(scope, value)
+            if array is None or array.size != 1:
+                raise Refusal("Clip with bounds computed at run time")
+            found[k] = float(array.reshape(()))
+    # ONNX: where min exceeds max, the result is max
+    return min(found[0], found[1]), found[1]
+
+
+def _integer_only(rule: Callable[[Context], None]) -> Callable[[Context], None]:
+    """Apply ``rule`` to nodes whose data is int8 or uint8 already; others are no roots."""
+
+    def guarded(context: Context) -> None:
+        found = context.scope.types[context.node.inputs[0]]
+        if found.dtype not in (np.int8, np.uint8):
+            raise Refusal(f"computes on {found.dtype}, not on quantized data")
+        rule(context)
+
+    return guarded
+
+
+_ROOTS: dict[str, Callable[[Context], None]] = {
+    "QuantizeLinear": _quantize_linear,
+    "QLinearConv": lower_qlinear_conv,
+    "QLinearMatMul": lower_qlinear_matmul,
+    "QGemm": lower_qgemm,
+    "QLinearAdd": lower_qlinear_add,
+    "QLinearAveragePool": lower_qlinear_average,
+    "QLinearGlobalAveragePool": lower_qlinear_average,
+    "QLinearSigmoid": lower_qlinear_unary,
+    "QLinearLeakyRelu": lower_qlinear_unary,
+    "QLinearConcat": lower_qlinear_concat,
+    "MaxPool": _integer_only(lower_maxpool),
+    "GlobalMaxPool": _integer_only(lower_maxpool),
+    "Concat": _integer_only(lower_int_concat),
+    "Resize": _integer_only(lower_resize),
+    "Upsample": _integer_only(lower_resize),
+    "Relu": _integer_only(lower_integer_relu),
+    "Clip": _integer_only(lower_integer_relu),
+    "Max": _integer_only(lower_integer_relu),
+    "Min": _integer_only(lower_integer_relu),
+}

@@ -1,0 +1,283 @@
+"""Recognise convolutions and fully connected layers in every form ONNX quantizes them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelc.compiler.geometry import explicit_pads
+from accelc.compiler.graph import Node
+from accelc.compiler.integer import ConvAttrs
+from accelc.compiler.passes.lower_conv import (
+    Linear,
+    integer_bias,
+    lower_linear,
+    real_multipliers,
+    weight_values,
+)
+from accelc.compiler.passes.operands import (
+    Context,
+    Operand,
+    Target,
+    View,
+    activation,
+    dequantized,
+    features_view,
+    operand,
+    require_int8,
+    rows_view,
+    target,
+)
+from accelc.compiler.rewrite import Refusal, Scope
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """Bounds on the int8 result, from activations between the accumulation and QuantizeLinear."""
+
+    low: int = -128
+    high: int = 127
+
+
+def conv_attrs(node: Node, x_shape: tuple[int, ...], kernel: tuple[int, ...]) -> ConvAttrs:
+    """Geometry of a 1-D or 2-D convolution; one spatial axis becomes the columns of one line."""
+    spatial = x_shape[2:]
+    if len(spatial) not in (1, 2):
+        raise Refusal(f"{len(spatial)} spatial axes; the accelerator has two at most")
+    pads = explicit_pads(node.attrs, spatial, kernel)
+    if min(pads, default=0) < 0:
+        raise Refusal("negative pads")
+    strides = tuple(node.attrs.get("strides") or (1,) * len(spatial))
+    dilations = tuple(node.attrs.get("dilations") or (1,) * len(spatial))
+    if len(spatial) == 1:
+        kernel, strides, dilations = (1, *kernel), (1, *strides), (1, *dilations)
+        pads = (0, pads[0], 0, pads[1])
+    return ConvAttrs(
+        kernel=(kernel[0], kernel[1]),
+        stride=(strides[0], strides[1]),
+        pads=(pads[0], pads[1], pads[2], pads[3]),
+        dilation=(dilations[0], dilations[1]),
+    )
+
+
+def constant_real(scope: Scope, value: str) -> NDArray[np.float64] | None:
+    """A float constant, plain or behind DequantizeLinear, as float64 of its exact real values."""
+    if (array := scope.constant(value)) is not None:
+        return array.astype(np.float64)
+    found = dequantized(scope, value)
+    if found is None or (array := scope.constant(found.value)) is None:
+        return None
+    zero, scale = found.zero, found.scale.astype(np.float64)
+    if found.scale.ndim:
+        shape = [-1 if axis == found.axis else 1 for axis in range(array.ndim)]
+        zero, scale = zero.reshape(shape), scale.reshape(shape)
+    return (array.astype(np.int64) - zero) * scale
+
+
+def channel_bias(
+    scope: Scope, values: tuple[str, ...], channels: int, rank: int, axis: int
+) -> NDArray[np.float64]:
+    """Sum of constant biases, each broadcast to ``(channels,)`` along ``axis`` of ``rank`` axes."""
+    total = np.zeros(channels)
+    for value in values:
+        real = constant_real(scope, value)
+        if real is None:
+            raise Refusal(f"bias {value!r} is computed at run time")
+        shape = (1,) * (rank - real.ndim) + real.shape
+        flat = [size for a, size in enumerate(shape) if a != axis % rank]
+        if len(shape) != rank or any(size != 1 for size in flat):
+            raise Refusal(f"bias {value!r} of shape {real.shape} is not per channel")
+        total = total + np.broadcast_to(real.reshape(-1), (channels,))
+    return total
+
+
+def lower_float_linear(
+    context: Context, node: Node, biases: tuple[str, ...], result: Target, clamp: Clamp
+) -> None:
+    """``DequantizeLinear -> node -> [Add bias] -> [clamp] -> QuantizeLinear`` to ``int.conv``."""
+    match node.op:
+        case "Conv":
+            _conv(context, node, biases, result, clamp)
+        case "MatMul":
+            _matmul(context, node, biases, result, clamp)
+        case "Gemm":
+            _gemm(context, node, biases, result, clamp)
+
+
+def _conv(
+    context: Context, node: Node, biases: tuple[str, ...], result: Target, clamp: Clamp
+) -> None:
+    scope = context.scope
+    x = activation(scope, node.inputs[0], "input")
+    w = _weights(scope, node.inputs[1])
+    rank = len(x.shape)
+    if len(node.inputs) > 2:
+        # a convolution's own bias is (c,), whatever the rank of its result
+        own = channel_bias(scope, (node.inputs[2],), w.shape[0], 1, 0)
+    else:
+        own = np.zeros(w.shape[0])
+    bias = own + channel_bias(scope, biases, w.shape[0], rank, 1)
+    groups = node.attrs.get("group", 1)
+    _emit_conv(context, node, x, w, bias, groups, result, clamp)
+
+
+def _emit_conv(
+    context: Context,
+    node: Node,
+    x: Operand,
+    w: Operand,
+    bias: NDArray[np.float64] | NDArray[np.int64],
+    groups: int,
+    result: Target,
+    clamp: Clamp,
+) -> None:
+    """``bias`` is real when float, accumulator units when int64."""
+    values = weight_values(context.scope, w, 0)
+    if values.ndim == 3:
+        values = values[:, :, None, :]
+    linear = _linear(x, w, values, bias, conv_attrs(node, x.shape, w.shape[2:]), groups, result, clamp)
+    lower_linear(context, linear, result, features_view(x.shape), features_view(result.shape))
+
+
+def _linear(
+    x: Operand,
+    w: Operand,
+    values: NDArray[np.int64],
+    bias: NDArray[np.float64] | NDArray[np.int64],
+    conv: ConvAttrs,
+    groups: int,
+    result: Target,
+    clamp: Clamp,
+) -> Linear:
+    x_scale, channels = x.scalar_scale, values.shape[0]
+    real = real_multipliers(x_scale, w.scale, result.scale, channels)
+    if bias.dtype != np.int64:
+        acc_scale = np.broadcast_to(np.float64(x_scale) * w.scale.astype(np.float64), (channels,))
+        bias = integer_bias(bias.astype(np.float64), acc_scale, real)
+    return Linear(
+        x=x,
+        weights=values,
+        bias=bias.astype(np.int64),
+        real=real,
+        conv=conv,
+        groups=groups,
+        low=clamp.low,
+        high=clamp.high,
+    )
+
+
+def _weights(scope: Scope, value: str) -> Operand:
+    found = dequantized(scope, value)
+    if found is None:
+        raise Refusal(f"weights {value!r} are not quantized")
+    return found
+
+
+_POINT = ConvAttrs(kernel=(1, 1))
+
+
+def _fully_connected(
+    context: Context,
+    x: Operand,
+    w: Operand,
+    transposed: bool,
+    bias: NDArray[np.float64] | NDArray[np.int64],
+    result: Target,
+    clamp: Clamp,
+) -> None:
+    """``x (…, k)`` times ``w (k, o)``, or ``(o, k)`` if ``transposed``."""
+    if len(w.shape) != 2:
+        raise Refusal(f"weights {w.value!r} have {len(w.shape)} axes, not 2")
+    if not x.shape:
+        raise Refusal("a matrix product of a scalar")
+    values = weight_values(context.scope, w, 0 if transposed else 1)
+    values = values if transposed else values.T
+    linear = _linear(x, w, values[:, :, None, None], bias, _POINT, 1, result, clamp)
+    lower_linear(context, linear, result, rows_view(x.shape), _result_rows(x, result))
+
+
+def _result_rows(x: Operand, result: Target) -> View:
+    view = rows_view(result.shape)
+    if view.shape[:3] != rows_view(x.shape).shape[:3]:
+        raise Refusal(f"a matrix product of shapes {x.shape} and {result.shape}")
+    return view
+
+
+def _matmul(
+    context: Context, node: Node, biases: tuple[str, ...], result: Target, clamp: Clamp
+) -> None:
+    scope = context.scope
+    x = activation(scope, node.inputs[0], "input")
+    if scope.constant(x.value) is not None:
+        raise Refusal("a matrix product with the constant on the left")
+    w = _weights(scope, node.inputs[1])
+    channels = w.shape[-1]
+    bias = channel_bias(scope, biases, channels, max(len(result.shape), 1), -1)
+    _fully_connected(context, x, w, False, bias, result, clamp)
+
+
+def _gemm(
+    context: Context, node: Node, biases: tuple[str, ...], result: Target, clamp: Clamp
+) -> None:
+    scope = context.scope
+    attrs = node.attrs
+    if attrs.get("transA", 0):
+        raise Refusal("Gemm with transA")
+    if attrs.get("alpha", 1.0) != 1.0 or (len(node.inputs) > 2 and attrs.get("beta", 1.0) != 1.0):
+        raise Refusal("Gemm with alpha or beta other than 1")
+    x = activation(scope, node.inputs[0], "input")
+    w = _weights(scope, node.inputs[1])
+    transposed = bool(attrs.get("transB", 0))
+    channels = w.shape[0 if transposed else 1]
+    own = node.inputs[2:3] if len(node.inputs) > 2 and node.inputs[2] else ()
+    bias = channel_bias(scope, (*own, *biases), channels, 2, -1)
+    _fully_connected(context, x, w, transposed, bias, result, clamp)
+
+
+def lower_qlinear_conv(context: Context) -> None:
+    """``QLinearConv`` to ``int.conv``."""
+    scope, node = context.scope, context.node
+    i = (*node.inputs, "")
+    x = require_int8(operand(scope, i[0], i[1], i[2]))
+    w = operand(scope, i[3], i[4], i[5], 0)
+    result = target(scope, node.outputs[0], i[6], i[7])
+    bias = _int_bias(scope, i[8], w.shape[0])
+    _emit_conv(context, node, x, w, bias, node.attrs.get("group", 1), result, Clamp())
+
+
+def _int_bias(scope: Scope, value: str, channels: int) -> NDArray[np.int64]:
+    if not value:
+        return np.zeros(channels, np.int64)
+    array = scope.constant(value)
+    if array is None:
+        raise Refusal(f"bias {value!r} is computed at run time")
+    if array.size not in (1, channels):
+        raise Refusal(f"bias {value!r} of shape {array.shape} is not per channel")
+    return np.broadcast_to(array.reshape(-1).astype(np.int64), (channels,))
+
+
+def lower_qlinear_matmul(context: Context) -> None:
+    """``QLinearMatMul`` with constant second operand to ``int.conv``."""
+    scope, node = context.scope, context.node
+    i = node.inputs
+    x = require_int8(operand(scope, i[0], i[1], i[2]))
+    w = operand(scope, i[3], i[4], i[5], -1)
+    result = target(scope, node.outputs[0], i[6], i[7])
+    bias = np.zeros(w.shape[-1] if w.shape else 0, np.int64)
+    _fully_connected(context, x, w, False, bias, result, Clamp())
+
+
+def lower_qgemm(context: Context) -> None:
+    """``com.microsoft.QGemm`` to ``int.conv``."""
+    scope, node = context.scope, context.node
+    i = (*node.inputs, "", "", "")
+    if node.attrs.get("transA", 0) or node.attrs.get("alpha", 1.0) != 1.0:
+        raise Refusal("QGemm with transA or alpha other than 1")
+    if not i[7]:
+        raise Refusal("QGemm with a float result")
+    transposed = bool(node.attrs.get("transB", 0))
+    x = require_int8(operand(scope, i[0], i[1], i[2]))
+    w = operand(scope, i[3], i[4], i[5], 0 if transposed else 1)
+    result = target(scope, node.outputs[0], i[7], i[8])
+    bias = _int_bias(scope, i[6], w.shape[0 if transposed else 1])
+    _fully_connected(context, x, w, transposed, bias, result, Clamp())
