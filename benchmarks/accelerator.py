@@ -71,7 +71,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         start = time.perf_counter()
         session.run(random_inputs(session.inputs, seed=0))
         seconds = time.perf_counter() - start
-    result = run_report(session) | {"network": name}
+    result: dict[str, Any] = run_report(session) | {"network": name}
     result["seconds"] = round(seconds, 3)
     result["cycles_per_second"] = round(result["cycles"] / seconds)
     return result

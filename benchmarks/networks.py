@@ -12,6 +12,7 @@ import argparse
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -47,11 +48,11 @@ class Builder:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
-    def constant(self, name: str, array: NDArray) -> str:
-        self.constants.append(numpy_helper.from_array(array, name))
+    def constant(self, name: str, array: Any) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
-    def node(self, op: str, inputs: list[str], output: str, **attrs: object) -> str:
+    def node(self, op: str, inputs: list[str], output: str, **attrs: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [output], name=output, **attrs))
         return output
 

@@ -22,6 +22,8 @@ class Placement:
     op: str
     place: Place
     reason: str = ""
+    #: Whether the CPU runs it through ``onnx.reference`` for want of a native kernel.
+    reference: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnx import ModelProto
+
 from accelc.compiler import frontend
 from accelc.compiler.accelerator import LowerOptions, lower
 from accelc.compiler.graph import Graph
@@ -18,7 +20,7 @@ from accelc.compiler.partition import (
 )
 from accelc.compiler.placement import place_nodes
 from accelc.compiler.verify import verify
-from accelc.isa.config import AccelConfig
+from accelc.isa.config import REFERENCE, AccelConfig
 from accelc.isa.errors import ConfigError
 from accelc.isa.program import Program
 
@@ -63,14 +65,16 @@ def _silent(_: str) -> None:
 
 
 def build_graph(
-    model: Any, config: AccelConfig | None, dims: Mapping[str, int] | None = None
+    model: str | Path | ModelProto,
+    config: AccelConfig | None,
+    dims: Mapping[str, int] | None = None,
 ) -> Graph:
-    """Import a model (path, bytes or ``onnx.ModelProto``) and make it integer where it can be."""
-    return frontend.build(model, config=config, dims=dims)
+    """Read a model and make it integer; without accelerator as for REFERENCE."""
+    return frontend.build(model, config=config or REFERENCE, dims=dims)
 
 
 def compile_model(
-    model: str | Path | bytes | Any,
+    model: str | Path | ModelProto,
     target: str = "vta",
     config: AccelConfig | None = None,
     *,
@@ -80,7 +84,7 @@ def compile_model(
     """Compile ``model`` for ``target``.
 
     Args:
-        model: path of an ONNX file, its bytes, or an ``onnx.ModelProto``.
+        model: path of an ONNX file, or an ``onnx.ModelProto``.
         target: ``vta`` for accelerator and CPU together, ``cpu`` for the CPU alone.
         config: the accelerator to compile for; needed for ``vta``, unused for ``cpu``.
         dims: sizes of symbolic dimensions by name; a batch that is not given is 1.

@@ -1,6 +1,7 @@
 """Decides where each node runs, and says why when that is not the accelerator."""
 
 from accelc.compiler.accelerator import LOWERINGS
+from accelc.compiler.cpu import supports
 from accelc.compiler.graph import Graph, Node
 from accelc.compiler.integer import Post
 from accelc.compiler.partition import Place, Placement
@@ -54,10 +55,10 @@ def place_nodes(graph: Graph, target: str, config: AccelConfig | None) -> tuple[
     """Decide for every node where it runs; with ``config`` None that is the CPU."""
 
     def place(node: Node) -> Placement:
-        if config is None:
-            return Placement(node.name, node.op, Place.CPU, f"target is {target}")
-        reason = refusal(graph, node, config)
-        where = Place.ACCELERATOR if reason is None else Place.CPU
-        return Placement(node.name, node.op, where, reason or "")
+        reason = f"target is {target}" if config is None else refusal(graph, node, config)
+        if reason is None:
+            return Placement(node.name, node.op, Place.ACCELERATOR)
+        rare = not supports(node, graph)
+        return Placement(node.name, node.op, Place.CPU, reason, rare)
 
     return tuple(place(node) for node in graph.nodes)

@@ -40,7 +40,7 @@ def compile(
     """Compile an ONNX network.
 
     Args:
-        model: path of an ONNX file, its bytes, or an ``onnx.ModelProto``.
+        model: path of an ONNX file, or an ``onnx.ModelProto``.
         target: ``vta`` for the accelerator, with what it cannot do on the CPU; ``cpu`` for the CPU.
         config: which accelerator: a preset's name, the path of a JSON or TOML file, or a
             configuration; by default the reference, 1x16x16.

@@ -36,6 +36,7 @@ def _explain(
                 "op": node.op,
                 "place": str(placement.place),
                 "reason": placement.reason,
+                "reference": placement.reference,
                 "macs": multiply_accumulates(graph, node),
                 "constant_bytes": sum(array.nbytes for array in constants),
             }

@@ -1,5 +1,7 @@
 """Arrays to run a network on: from files, from a seed, from a labelled data set."""
 
+import io
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,16 @@ def read_array(path: Path) -> Array:
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} holds several arrays; give one .npy per input")
     return array
+
+
+def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
+    """An ``.npz`` file of ``arrays``; unlike ``numpy.savez`` it takes any name."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+    return buffer.getvalue()
 
 
 def read_inputs(assignments: Sequence[str]) -> dict[str, Array]:

@@ -26,7 +26,7 @@ MEMORY_BYTES = 1 << 14
 SEEDS = range(25)
 
 
-@pytest.fixture(params=CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.fixture(params=CONFIGS.values(), ids=list(CONFIGS))
 def config(request: pytest.FixtureRequest) -> AccelConfig:
     return request.param
 

@@ -40,8 +40,12 @@ def parse_dims(dims: tuple[str, ...]) -> dict[str, int]:
     return sizes
 
 
-def _cpu_stage(stage: str) -> Callable[["Artifact"], str | bytes]:
-    def emit(artifact: "Artifact") -> str | bytes:
+#: What a stage gives: content by file suffix; "" is the file the user names.
+Files = dict[str, str | bytes]
+
+
+def _cpu_stage(stage: str) -> Callable[["Artifact"], Files]:
+    def emit(artifact: "Artifact") -> Files:
         from accelc.aot import emit_cpu
 
         return emit_cpu(artifact, stage)
@@ -49,27 +53,30 @@ def _cpu_stage(stage: str) -> Callable[["Artifact"], str | bytes]:
     return emit
 
 
-def _text_stage(name: str) -> Callable[["Artifact"], str | bytes]:
-    def emit(artifact: "Artifact") -> str | bytes:
+def _text_stage(name: str) -> Callable[["Artifact"], Files]:
+    def emit(artifact: "Artifact") -> Files:
         from accelc import render
 
         if name == "graph":
-            return render.graph_text(artifact.model.graph)
+            return {"": render.graph_text(artifact.model.graph)}
         if not artifact.programs:
             raise InputError(
                 f"there is no {name}: nothing runs on the accelerator; compile with --target vta"
             )
         function = render.schedule_text if name == "schedule" else render.assembly_text
-        return function(artifact.model)
+        return {"": function(artifact.model)}
 
     return emit
 
 
-EMITTERS: dict[str, Callable[["Artifact"], str | bytes]] = {
+EMITTERS: dict[str, Callable[["Artifact"], Files]] = {
     **{name: _text_stage(name) for name in ("graph", "schedule", "asm")},
     **{name: _cpu_stage(name) for name in ("llvm", "obj", "lib")},
-    "artifact": lambda artifact: artifact.to_bytes(),
+    "artifact": lambda artifact: {"": artifact.to_bytes()},
 }
+
+
+_SUFFIXES = {"artifact": ".accel", "obj": ".o", "lib": ".so"}
 
 
 def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
@@ -148,19 +155,22 @@ def compile_command(
     with console.progress("reading the model") as report:
         artifact = accelc.compile(model, target, config, dims=sizes, progress=report)
         report("writing")
-        content = EMITTERS[emit](artifact)
+        files = EMITTERS[emit](artifact)
     if not quiet:
         for note in artifact.model.graph.notes:
             console.note(note)
-    if output is None and isinstance(content, str):
-        click.echo(content, nl=False)
+    main = files.pop("")
+    if output is None and isinstance(main, str):
+        click.echo(main, nl=False)
         return
-    destination = output or Path(model.stem + {"artifact": ".accel", "obj": ".o"}.get(emit, ".so"))
-    write_atomically(destination, content)
-    if not quiet:
-        console.show(
-            *(compile_summary(artifact, destination) if emit == "artifact" else [destination])
-        )
+    destination = output or Path(model.stem + _SUFFIXES[emit])
+    for suffix, content in files.items():
+        write_atomically(destination.with_suffix(suffix), content)
+    write_atomically(destination, main)
+    if not quiet and emit == "artifact":
+        console.show(*compile_summary(artifact, destination))
+    elif not quiet:
+        console.show(f"wrote {destination}")
 
 
 @click.command()

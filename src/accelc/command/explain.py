@@ -66,7 +66,8 @@ def _show(report: dict[str, Any]) -> None:
         for value in report[kind]:
             console.show(f"  {kind[:-1]} {value['name']}: {value['dtype']} {value['shape']}")
     rows = [
-        [n["name"], n["op"], n["place"], n["reason"], console.count(n["macs"]),
+        [n["name"], n["op"], n["place"] + (" (onnx.reference)" if n["reference"] else ""),
+         n["reason"], console.count(n["macs"]),
          console.size(n["constant_bytes"])]
         for n in report["nodes"]
     ]  # fmt: skip

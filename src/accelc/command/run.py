@@ -1,6 +1,5 @@
 """``accelc run``: a compiled network on a device."""
 
-import io
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from accelc.command import console
 from accelc.evaluate import Batch, Difference, Tally, evaluate
 from accelc.files import write_atomically
-from accelc.inputs import random_inputs, read_inputs, read_labelled
+from accelc.inputs import npz_bytes, random_inputs, read_inputs, read_labelled
 from accelc.isa.errors import InputError
 from accelc.report import run_report
 from accelc.session import DEVICE_NAMES, TIMED, Session
@@ -210,9 +209,7 @@ def run_command(
     with console.progress("running") as report:
         tallies, differences = evaluate(sessions, batches, [None] * len(sessions), report)
     if output is not None:
-        buffer = io.BytesIO()
-        np.savez(buffer, **tallies[0].outputs)
-        write_atomically(output, buffer.getvalue())
+        write_atomically(output, npz_bytes(tallies[0].outputs))
     if as_json:
         console.print_json(json_report(str(artifact), tallies, differences))
     else:
