@@ -1,0 +1,256 @@
+"""The accelerator's back end: a region of integer operators to a program."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from accelc.compiler.emit import finish
+from accelc.compiler.graph import Graph, Node
+from accelc.compiler.integer import ConvAttrs
+from accelc.compiler.layout import Packing, View, ceil_div, pack
+from accelc.compiler.lower_concat import lower_concat
+from accelc.compiler.lower_conv import lower_conv
+from accelc.compiler.lower_depthwise import lower_depthwise
+from accelc.compiler.lower_eltwise import lower_add, lower_lookup, lower_resize, lower_scale
+from accelc.compiler.lower_pool import lower_maxpool
+from accelc.compiler.memory_plan import (
+    ConstantPool,
+    Lifetime,
+    MemoryPlan,
+    plan_memory,
+)
+from accelc.compiler.region import RegionBuilder
+from accelc.compiler.schedule import schedule
+from accelc.compiler.tile import ConvShape, choose_conv
+from accelc.compiler.tokens import insert_tokens
+from accelc.compiler.verify import verify
+from accelc.isa.config import AccelConfig
+from accelc.isa.errors import UnsupportedOpError
+from accelc.isa.program import Program, Region
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowerOptions:
+    """Choices of the back end; the defaults are the fast and safe ones."""
+
+    #: Let first layers with few channels read their input as patches.
+    patches: bool = True
+    #: Check the finished program.
+    verify: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoweredRegion:
+    """A program, how each of its input and output regions is packed, and the memory plan behind it.
+
+    ``packings`` is keyed by region name: graph values, and ``value@node`` for an input that a first
+    layer reads as patches.
+    """
+
+    program: Program
+    packings: Mapping[str, Packing]
+    plan: MemoryPlan
+
+
+def _lower_any_conv(builder: RegionBuilder, node: Node) -> None:
+    (lower_depthwise if node.attrs.get("depthwise", False) else lower_conv)(builder, node)
+
+
+LOWERINGS: dict[str, Callable[[RegionBuilder, Node], None]] = {
+    "int.conv": _lower_any_conv,
+    "int.maxpool": lower_maxpool,
+    "int.add": lower_add,
+    "int.scale": lower_scale,
+    "int.lookup": lower_lookup,
+    "int.concat": lower_concat,
+    "int.resize": lower_resize,
+}
+
+
+def lower(
+    graph: Graph, config: AccelConfig, *, options: LowerOptions | None = None
+) -> LoweredRegion:
+    """Compile a graph of ``int.*`` nodes for ``config``.
+
+    Raises:
+        UnsupportedOpError: operators without a lowering (all named at once), or ones that need a
+            unit the configuration lacks.
+        DoesNotFitError: the region exceeds what instructions can address.
+        VerifyError: a defect of this compiler; the program must not be run.
+    """
+    options = options or LowerOptions()
+    unknown = sorted({f"{n.op} ({n.name})" for n in graph.nodes if n.op not in LOWERINGS})
+    if unknown:
+        raise UnsupportedOpError(f"no accelerator lowering for {', '.join(unknown)}")
+    patched = _patched_nodes(graph, config) if options.patches else {}
+    packings = _packings(graph, patched)
+    plan = plan_memory(_lifetimes(graph, packings, config))
+
+    views = {
+        name: _view(packing, plan.addresses[name], config) for name, packing in packings.items()
+    }
+    builder = RegionBuilder(
+        graph=graph,
+        config=config,
+        views=views,
+        constants=ConstantPool(plan.peak_bytes),
+        patched={node: views[region] for node, region in patched.items()},
+    )
+    _constant_operands(builder)
+    for index, node in enumerate(graph.nodes):
+        builder.layer = index
+        LOWERINGS[node.op](builder, node)
+    tasks = schedule(builder.steps, config)
+    instructions = insert_tokens([t.instruction for t in tasks], config, plan.peak_bytes)
+    regions = {
+        name: Region(name=name, address=plan.addresses[name], nbytes=packing.nbytes(config))
+        for name, packing in packings.items()
+    }
+    input_names = [n for n, p in packings.items() if p.value in graph.inputs]
+    program = finish(
+        graph,
+        config,
+        tasks=tasks,
+        instructions=instructions,
+        constants=builder.constants,
+        inputs=tuple(regions[name] for name in input_names),
+        outputs=tuple(regions[name] for name in graph.outputs),
+        regions=tuple(regions.values()),
+    )
+    if options.verify:
+        verify(program)
+    kept = (*input_names, *graph.outputs)
+    return LoweredRegion(
+        program=program, packings={name: packings[name] for name in kept}, plan=plan
+    )
+
+
+def _patched_nodes(graph: Graph, config: AccelConfig) -> dict[str, str]:
+    """Convolutions of graph inputs that are cheaper on patches: node name to region name."""
+    result: dict[str, str] = {}
+    for node in graph.nodes:
+        value = node.inputs[0]
+        if node.op != "int.conv" or node.attrs.get("depthwise") or value not in graph.inputs:
+            continue
+        conv: ConvAttrs = node.attrs["conv"]
+        _, h, w, c = graph.types[value].shape
+        taps = conv.kernel[0] * conv.kernel[1]
+        if taps == 1 or c >= config.block_in:
+            continue
+        n, oh, ow, o = graph.types[node.outputs[0]].shape
+        groups, blocks_out = ceil_div(n, config.batch), ceil_div(o, config.block_out)
+        residual = node.attrs["post"].add is not None
+        plain = ConvShape(
+            groups=groups,
+            height=h,
+            width=w,
+            blocks_in=ceil_div(c, config.block_in),
+            blocks_out=blocks_out,
+            conv=conv,
+            pitch=ceil_div(c, config.block_out) * config.vec_inp_rows,
+            residual=residual,
+        )
+        depth = ceil_div(taps * c, config.block_in)
+        patch = ConvShape(
+            groups=1,
+            height=1,
+            width=groups * oh * ow,
+            blocks_in=depth,
+            blocks_out=blocks_out,
+            conv=ConvAttrs(kernel=(1, 1)),
+            pitch=depth,
+            residual=residual,
+        )
+        if choose_conv(patch, config).cycles < choose_conv(plain, config).cycles:
+            result[node.name] = f"{value}@{node.name}"
+    return result
+
+
+def _packings(graph: Graph, patched: Mapping[str, str]) -> dict[str, Packing]:
+    """Packing of every activation; an input all of whose readers are patched has no plain region."""
+    packings: dict[str, Packing] = {}
+    consumers = graph.consumers()
+    for name in graph.inputs:
+        readers = consumers.get(name, [])
+        plain = [n for n in readers if n.name not in patched or name in n.inputs[1:]]
+        if plain or not readers:
+            packings[name] = Packing(value=name, shape=_shape(graph, name))
+        for node in readers:
+            if node.name in patched and node.inputs[0] == name:
+                packings[patched[node.name]] = Packing(
+                    value=name, shape=_shape(graph, name), kind="patch", conv=node.attrs["conv"]
+                )
+    for node in graph.nodes:
+        for name in node.outputs:
+            packings[name] = Packing(value=name, shape=_shape(graph, name))
+    return packings
+
+
+def _shape(graph: Graph, name: str) -> tuple[int, int, int, int]:
+    n, h, w, c = graph.types[name].shape
+    return n, h, w, c
+
+
+def _lifetimes(
+    graph: Graph, packings: Mapping[str, Packing], config: AccelConfig
+) -> list[Lifetime]:
+    """When each activation is alive, in node numbers; inputs stay, so that a second run finds them."""
+    end = len(graph.nodes)
+    born = {output: index for index, node in enumerate(graph.nodes) for output in node.outputs}
+    dies = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
+    lifetimes: list[Lifetime] = []
+    for name, packing in packings.items():
+        is_input = packing.value in graph.inputs
+        first = 0 if is_input else born[name]
+        last = end if is_input or name in graph.outputs else dies.get(name, first)
+        nbytes = packing.nbytes(config)
+        lifetimes.append(Lifetime(name=name, nbytes=nbytes, first=first, last=last))
+    return lifetimes
+
+
+def _view(packing: Packing, address: int, config: AccelConfig) -> View:
+    groups, h, w, blocks, batch, block_in = packing.packed_shape(config)
+    return View(
+        value=packing.value,
+        address=address,
+        groups=groups,
+        h=h,
+        w=w,
+        blocks=blocks,
+        pixel_bytes=blocks * batch * block_in,
+    )
+
+
+#: Operands of each operator that are activations, as a slice of the node's inputs.
+_ACTIVATIONS = {
+    "int.conv": (0, 5),
+    "int.maxpool": (0,),
+    "int.add": (0, 1),
+    "int.scale": (0,),
+    "int.lookup": (0,),
+    "int.resize": (0,),
+}
+
+
+def _constant_operands(builder: RegionBuilder) -> None:
+    """Pack activations that are known at compile time."""
+    graph, config = builder.graph, builder.config
+    for node in graph.nodes:
+        if node.op == "int.concat":
+            names = node.inputs[:-3]
+        else:
+            names = tuple(node.inputs[i] for i in _ACTIVATIONS[node.op] if i < len(node.inputs))
+            if node.op == "int.conv" and node.attrs["post"].add is None:
+                names = names[:1]
+        for name in names:
+            if name not in graph.constants or name in builder.views:
+                continue
+            value = graph.constants[name].astype(np.int8)
+            if value.shape[0] == 1:
+                # one image for all: every place of the batch holds it
+                value = np.repeat(value, config.batch, axis=0)
+            n, h, w, c = value.shape
+            packing = Packing(value=name, shape=(n, h, w, c))
+            address = builder.constants.add(name, pack(value, packing, config))
+            builder.views[name] = _view(packing, address, config)

@@ -1,0 +1,165 @@
+"""How tensors lie in device memory: the packed layouts, with NumPy as their definition.
+
+A logical int8 tensor ``(n, h, w, c)`` is packed as ``[n / batch][h][w][c_pad / block_in][batch][block_in]``:
+images are grouped by ``batch``, channels are cut in blocks, and one block of one pixel is one row of
+the ``inp`` scratchpad. ``c_pad`` is ``c`` rounded up to ``block_out``, so that the same bytes are whole
+rows of ``vin`` and ``out`` too. What the padding channels and padding images hold is arbitrary.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelc.compiler.integer import ConvAttrs
+from accelc.isa.config import AccelConfig
+from accelc.isa.errors import InputError
+
+Int8 = NDArray[np.int8]
+
+
+def ceil_div(value: int, unit: int) -> int:
+    return -(-value // unit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packing:
+    """How the bytes of one program input or output follow from a logical tensor.
+
+    ``nhwc`` is the layout of this module. ``patch`` serves one convolution with few input channels:
+    every output pixel ``(oh, ow)`` holds the ``kh * kw * c`` input bytes of its window in the order
+    (kh, kw, c), padded to whole ``block_in`` rows; the convolution's pad value stands where the
+    window leaves the image.
+    """
+
+    #: The graph value that is packed; several regions may hold one value in different layouts.
+    value: str
+    #: Logical shape ``(n, h, w, c)``.
+    shape: tuple[int, int, int, int]
+    kind: Literal["nhwc", "patch"] = "nhwc"
+    conv: ConvAttrs | None = None
+
+    def packed_shape(self, config: AccelConfig) -> tuple[int, int, int, int, int, int]:
+        """``(n / batch, h, w, blocks, batch, block_in)``, with ``oh, ow`` for ``patch``."""
+        n, h, w, c = self.shape
+        groups = ceil_div(n, config.batch)
+        if self.conv is not None:
+            h, w = self.conv.output_size(h, w)
+            c = self.conv.kernel[0] * self.conv.kernel[1] * c
+            blocks = ceil_div(c, config.block_in)
+        else:
+            blocks = ceil_div(c, config.block_out) * config.vec_inp_rows
+        return groups, h, w, blocks, config.batch, config.block_in
+
+    def nbytes(self, config: AccelConfig) -> int:
+        return int(np.prod(self.packed_shape(config)))
+
+
+def patches(array: NDArray[Any], conv: ConvAttrs) -> NDArray[Any]:
+    """Windows of ``array`` ``(n, h, w, c)`` as ``(n, oh, ow, kh * kw * c)``, the pad value included."""
+    n, h, w, c = array.shape
+    oh, ow = conv.output_size(h, w)
+    top, left, bottom, right = conv.pads
+    padded = np.full((n, h + top + bottom, w + left + right, c), conv.pad_value, array.dtype)
+    padded[:, top : top + h, left : left + w] = array
+    kh, kw = conv.kernel
+    result = np.empty((n, oh, ow, kh, kw, c), array.dtype)
+    for y in range(kh):
+        y0 = y * conv.dilation[0]
+        lines = slice(y0, y0 + (oh - 1) * conv.stride[0] + 1, conv.stride[0])
+        for x in range(kw):
+            x0 = x * conv.dilation[1]
+            columns = slice(x0, x0 + (ow - 1) * conv.stride[1] + 1, conv.stride[1])
+            result[:, :, :, y, x] = padded[:, lines, columns]
+    return result.reshape(n, oh, ow, kh * kw * c)
+
+
+def pack(array: Int8, packing: Packing, config: AccelConfig) -> bytes:
+    """Pack a logical int8 tensor ``(n, h, w, c)``; padding becomes 0.
+
+    Raises:
+        InputError: the array has another shape or element type.
+    """
+    if array.shape != packing.shape or array.dtype != np.int8:
+        raise InputError(
+            f"{packing.value} must be int8 {packing.shape}, not {array.dtype} {array.shape}"
+        )
+    if packing.conv is not None:
+        array = patches(array, packing.conv)
+    groups, h, w, blocks, batch, block_in = packing.packed_shape(config)
+    n, _, _, c = array.shape
+    full = np.zeros((groups * batch, h, w, blocks * block_in), np.int8)
+    full[:n, :, :, :c] = array
+    rows = full.reshape(groups, batch, h, w, blocks, block_in)
+    return np.ascontiguousarray(rows.transpose(0, 2, 3, 4, 1, 5)).tobytes()
+
+
+def unpack(data: bytes, packing: Packing, config: AccelConfig) -> Int8:
+    """Read a logical int8 tensor ``(n, h, w, c)`` back from ``nhwc`` bytes.
+
+    Raises:
+        InputError: ``data`` has the wrong length, or the packing is ``patch``, which loses the image.
+    """
+    if packing.kind != "nhwc":
+        raise InputError(f"{packing.value}: only nhwc regions can be unpacked, not {packing.kind}")
+    groups, h, w, blocks, batch, block_in = packing.packed_shape(config)
+    expected = packing.nbytes(config)
+    if len(data) != expected:
+        raise InputError(f"{packing.value}: region has {expected} bytes, not {len(data)}")
+    rows = np.frombuffer(data, np.int8).reshape(groups, h, w, blocks, batch, block_in)
+    full = rows.transpose(0, 4, 1, 2, 3, 5).reshape(groups * batch, h, w, blocks * block_in)
+    n, _, _, c = packing.shape
+    return np.ascontiguousarray(full[:n, :, :, :c])
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A packed tensor in memory as lowerings see it: an array of lines of pixels of blocks.
+
+    ``groups * h`` lines of ``w`` pixels lie densely, one pixel every ``pixel_bytes``; of each pixel
+    ``blocks`` rows of ``inp`` belong to the tensor. A view narrower than its pixels is a channel
+    slice of a wider tensor: it starts ``address`` within the first pixel.
+    """
+
+    #: The value whose memory this is; slices name the value they are a part of.
+    value: str
+    address: int
+    groups: int
+    h: int
+    w: int
+    blocks: int
+    pixel_bytes: int
+    #: First block of the owner's pixel, in rows of ``out``.
+    first_block: int = 0
+
+    @property
+    def line_bytes(self) -> int:
+        return self.w * self.pixel_bytes
+
+    def flat(self) -> "View":
+        """The same pixels as one line."""
+        return View(
+            value=self.value,
+            address=self.address,
+            groups=1,
+            h=1,
+            w=self.groups * self.h * self.w,
+            blocks=self.blocks,
+            pixel_bytes=self.pixel_bytes,
+            first_block=self.first_block,
+        )
+
+    def at(self, group: int, y: int, x: int) -> int:
+        """Address of a pixel's first block."""
+        return self.address + ((group * self.h + y) * self.w + x) * self.pixel_bytes
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of a view: lines counted over all groups, columns, and rows of ``out`` of a pixel."""
+
+    view: View
+    lines: tuple[int, int]
+    columns: tuple[int, int]
+    blocks: tuple[int, int]
