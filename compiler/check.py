@@ -37,7 +37,9 @@ def check(graph: Graph) -> Graph:
             contradicts its type, or an integer operator breaks its contract.
     """
     seen = set(graph.inputs) | set(graph.constants)
-    _require(len(seen) == len(graph.inputs) + len(graph.constants), None, "an input is a constant too")
+    _require(
+        len(seen) == len(graph.inputs) + len(graph.constants), None, "an input is a constant too"
+    )
     for name, array in graph.constants.items():
         _require(name in graph.types, None, f"constant {name!r} has no type")
         found = graph.types[name]
@@ -72,7 +74,9 @@ def _check_integer(node: Node, graph: Graph) -> None:
     if node.op in ("int.signed", "int.unsigned"):
         _require(out.shape == types[0].shape, node, "shape changes")
         return
-    _require(out.dtype == np.int8 and len(out.shape) == 4, node, f"output is {out.dtype}{out.shape}")
+    _require(
+        out.dtype == np.int8 and len(out.shape) == 4, node, f"output is {out.dtype}{out.shape}"
+    )
     x = types[0]
     _require(x.dtype == np.int8 and len(x.shape) == 4, node, f"input is {x.dtype}{x.shape}")
     post: Post = node.attrs.get("post", Post())
@@ -85,15 +89,23 @@ def _check_integer(node: Node, graph: Graph) -> None:
     expected = _FIXED_INPUTS[node.op] + residual + table
     _require(len(types) == expected, node, f"has {len(types)} inputs, needs {expected}")
     if post.table or node.op == "int.lookup":
-        _require(types[-1].shape == (256,) and types[-1].dtype == np.int8, node, "table is not (256,) int8")
+        _require(
+            types[-1].shape == (256,) and types[-1].dtype == np.int8,
+            node,
+            "table is not (256,) int8",
+        )
     if residual:
-        _require(types[5].shape == out.shape, node, f"residual is {types[5].shape}, output {out.shape}")
+        _require(
+            types[5].shape == out.shape, node, f"residual is {types[5].shape}, output {out.shape}"
+        )
     if node.op in ("int.conv", "int.maxpool"):
         _check_window(node, graph)
     elif node.op == "int.add":
         _require(post.add is not None, node, "lacks its add stage")
         b = types[1].shape
-        _require(b in (out.shape, (1, 1, 1, out.shape[3])) and x.shape == out.shape, node, f"adds {b}")
+        _require(
+            b in (out.shape, (1, 1, 1, out.shape[3])) and x.shape == out.shape, node, f"adds {b}"
+        )
     elif node.op == "int.resize":
         fh, fw = node.attrs["factors"]
         n, h, w, c = x.shape
@@ -126,7 +138,9 @@ def _check_params(node: Node, graph: Graph, first: int, channels: int) -> None:
     """Bias, multiplier and shift of a requantization: ``(channels,)`` int32, in range."""
     for name in node.inputs[first : first + 3]:
         found = graph.types[name]
-        _require(found.shape == (channels,) and found.dtype == np.int32, node, f"{name!r} is {found}")
+        _require(
+            found.shape == (channels,) and found.dtype == np.int32, node, f"{name!r} is {found}"
+        )
         _require(name in graph.constants, node, f"{name!r} is not constant")
     mult, shift = (graph.constants[name] for name in node.inputs[first + 1 : first + 3])
     _require(bool((mult >= 0).all() and (mult < 1 << 24).all()), node, "multiplier out of range")

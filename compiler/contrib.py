@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from accelc.compiler.graph import Node, TensorType
 from accelc.compiler.geometry import pool_output
+from accelc.compiler.graph import Node, TensorType
 
 _UNARY = ("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax")
 _POOLS = ("QLinearAveragePool", "QLinearGlobalAveragePool")

@@ -20,9 +20,7 @@ class Unrepresentable(ValueError):
     """A multiplier or offset the fixed-point stage has no encoding for."""
 
 
-def multipliers(
-    real: ArrayLike, mult_bits: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def multipliers(real: ArrayLike, mult_bits: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """``mult`` and ``shift``, ``(c,)`` int32, for positive real multipliers ``(c,)``.
 
     ``mult`` is normalised: ``2^(mult_bits-1) <= mult < 2^mult_bits``, exact for float32 when

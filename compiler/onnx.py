@@ -152,7 +152,9 @@ def _require_known_operators(proto: ModelProto, opset: int) -> None:
             continue
         if "." in op and operator_known(node.domain, node.op_type, versions.get(node.domain, 1)):
             continue
-        unknown.setdefault(op, []).append(node.name or (node.output[0] if node.output else f"#{index}"))
+        unknown.setdefault(op, []).append(
+            node.name or (node.output[0] if node.output else f"#{index}")
+        )
     if unknown:
         listed = "; ".join(f"{op} ({', '.join(names)})" for op, names in sorted(unknown.items()))
         raise UnsupportedOpError(f"operators without an implementation: {listed}")
@@ -197,7 +199,9 @@ def _with_static_inputs(proto: ModelProto, dims: dict[str, int]) -> tuple[ModelP
             else:
                 missing.append(f"{name!r} (axis {axis} of {value.name!r})")
     if missing:
-        raise ModelError(f"symbolic dimensions need a size, as in --dim NAME=N: {', '.join(missing)}")
+        raise ModelError(
+            f"symbolic dimensions need a size, as in --dim NAME=N: {', '.join(missing)}"
+        )
     if unknown := sorted(set(dims) - used):
         known = sorted(symbolic - {""}) or "none"
         raise ModelError(f"the model has no symbolic dimension {unknown}; it has {known}")
@@ -300,7 +304,9 @@ class _Importer:
         node = Node(operator_name(proto), self._name(proto), inputs, tuple(proto.output), attrs)
         for name in inputs:
             if name and name not in self.types:
-                raise ModelError(f"node {node.name!r} uses {name!r}, which nothing before it computes")
+                raise ModelError(
+                    f"node {node.name!r} uses {name!r}, which nothing before it computes"
+                )
         self._infer(node, inferred)
         self.nodes.append(node)
 
@@ -320,13 +326,19 @@ class _Importer:
             types = contrib.infer(node, self.types)
         else:
             types = [_maybe_type(inferred.get(name)) for name in node.outputs]
-            if any(t is None or -1 in t.shape for t, name in zip(types, node.outputs, strict=True) if name):
+            if any(
+                t is None or -1 in t.shape
+                for t, name in zip(types, node.outputs, strict=True)
+                if name
+            ):
                 types = infer(node, self.types, self.known, self.opset, types)
         for name, found in zip(node.outputs, types, strict=True):
             if not name:
                 continue
             if found is None:
-                raise ModelError(f"the type of {name!r} (output of {node.op} {node.name!r}) is unknown")
+                raise ModelError(
+                    f"the type of {name!r} (output of {node.op} {node.name!r}) is unknown"
+                )
             self.types[name] = found
 
     def _evaluate(self, node: Node) -> None:

@@ -14,6 +14,8 @@ from accelc.isa.errors import ModelError
 
 #: Version used for operators of ``ai.onnx.ml``; the newest one onnx knows.
 _ML_DOMAIN = "ai.onnx.ml"
+#: First DequantizeLinear that onnx.reference implements.
+_DEQUANTIZE_OPSET = 19
 
 
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:
@@ -70,7 +72,9 @@ def _attribute(node: Node, key: str, value: Any) -> onnx.AttributeProto:
     if isinstance(value, tuple) and not value:
         domain, name = _split(node.op)
         declared = onnx.defs.get_schema(name, domain).attributes[key].type
-        return helper.make_attribute(key, [], attr_type=onnx.AttributeProto.AttributeType.Value(declared.name))
+        return helper.make_attribute(
+            key, [], attr_type=onnx.AttributeProto.AttributeType.Value(declared.name)
+        )
     return helper.make_attribute(key, list(value) if isinstance(value, tuple) else value)
 
 
@@ -92,7 +96,9 @@ def run(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
         ) from error
 
 
-def _evaluator(node: Node, inputs: Sequence[Any], opset: int) -> tuple[ReferenceEvaluator, list[str]]:
+def _evaluator(
+    node: Node, inputs: Sequence[Any], opset: int
+) -> tuple[ReferenceEvaluator, list[str]]:
     captured = node.attrs.get("captured", ())
     plain = len(node.inputs) - len(captured)
     # Names of its own for every position: a value used twice is given twice, a captured one
@@ -109,12 +115,17 @@ def _evaluator(node: Node, inputs: Sequence[Any], opset: int) -> tuple[Reference
         if name and value is not None
     ]
     outputs = [helper.make_value_info(name, TypeProto()) for name in node.outputs if name]
+    if node.op == "DequantizeLinear":
+        # onnx.reference lacks the older versions, which mean the same
+        opset = max(opset, _DEQUANTIZE_OPSET)
     graph = helper.make_graph([proto], "node", used, outputs)
     model = helper.make_model(graph, opset_imports=_opsets(opset))
     try:
         return ReferenceEvaluator(model), [value.name for value in used]
     except Exception as error:
-        raise ModelError(f"{node.op} {node.name!r} has no reference implementation: {error}") from error
+        raise ModelError(
+            f"{node.op} {node.name!r} has no reference implementation: {error}"
+        ) from error
 
 
 def infer(
@@ -129,11 +140,17 @@ def infer(
     What cannot be inferred is what ``fallback`` says; dimensions that depend on data are -1.
     """
     domain, name = _split(node.op)
-    if "captured" in node.attrs or not operator_known(domain, name, opset if not domain else 1 << 20):
+    if "captured" in node.attrs or not operator_known(
+        domain, name, opset if not domain else 1 << 20
+    ):
         return list(fallback)
     if any(n and types[n].dtype == np.dtype(object) for n in node.inputs):
         return list(fallback)
-    schema = onnx.defs.get_schema(name, opset, domain) if not domain else onnx.defs.get_schema(name, domain)
+    schema = (
+        onnx.defs.get_schema(name, opset, domain)
+        if not domain
+        else onnx.defs.get_schema(name, domain)
+    )
     protos: dict[str, TypeProto] = {}
     for value in node.inputs:
         if value:
@@ -146,7 +163,9 @@ def infer(
             schema, to_proto(node), protos, data, opset_imports=_opsets(opset)
         )
     except (onnx.shape_inference.InferenceError, ValueError) as error:
-        raise ModelError(f"{node.op} {node.name!r}: {str(error).strip().splitlines()[-1]}") from None
+        raise ModelError(
+            f"{node.op} {node.name!r}: {str(error).strip().splitlines()[-1]}"
+        ) from None
     result: list[TensorType | None] = []
     for output, old in zip(node.outputs, fallback, strict=True):
         proto = inferred.get(output)

@@ -87,7 +87,12 @@ def _pattern(root: Node, scope: Scope) -> list[Node]:
     pending = [root.inputs[0]]
     while pending:
         node = scope.producers.get(pending.pop())
-        if node is None or node in parts or node.op in ("QuantizeLinear",) or node.op.startswith("int."):
+        if (
+            node is None
+            or node in parts
+            or node.op in ("QuantizeLinear",)
+            or node.op.startswith("int.")
+        ):
             continue
         parts.append(node)
         if node.op in _CHAIN[:3]:

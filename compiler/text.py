@@ -35,7 +35,9 @@ def type_text(found: TensorType) -> str:
 
 def _node(node: Node, graph: Graph) -> str:
     inputs = ", ".join(_value(name, graph) for name in node.inputs)
-    outputs = ", ".join(f"{name or '_'}: {type_text(graph.types[name])}" if name else "_" for name in node.outputs)
+    outputs = ", ".join(
+        f"{name or '_'}: {type_text(graph.types[name])}" if name else "_" for name in node.outputs
+    )
     attrs = "".join(f" {key}={_attr(value)}" for key, value in sorted(node.attrs.items()))
     return f"{outputs} = {node.op}({inputs}){attrs}  # {node.name}"
 
@@ -52,7 +54,9 @@ def _value(name: str, graph: Graph) -> str:
 
 
 def _elements(array: np.ndarray[Any, Any]) -> str:
-    return np.array2string(array, separator=",", precision=6, threshold=_SHOWN_ELEMS).replace("\n", "")
+    return np.array2string(array, separator=",", precision=6, threshold=_SHOWN_ELEMS).replace(
+        "\n", ""
+    )
 
 
 def _attr(value: Any) -> str:

@@ -15,7 +15,11 @@ def fold_batch_norm(graph: Graph) -> Graph:
 
 
 def _fold(node: Node, scope: Scope) -> Replacement | None:
-    if node.op != "BatchNormalization" or node.attrs.get("training_mode", 0) or any(node.outputs[1:]):
+    if (
+        node.op != "BatchNormalization"
+        or node.attrs.get("training_mode", 0)
+        or any(node.outputs[1:])
+    ):
         return None
     conv = scope.producer(node.inputs[0], "Conv", "ConvTranspose")
     if conv is None or not scope.sole_use(node.inputs[0]):

@@ -104,7 +104,11 @@ def _no_op(node: Node, scope: Scope) -> Replacement | None:
         case "Concat":
             holds = len(node.inputs) == 1
         case "Pad":
-            holds = same_shape and node.attrs.get("mode", "constant") == "constant" and not _crops(node, scope)
+            holds = (
+                same_shape
+                and node.attrs.get("mode", "constant") == "constant"
+                and not _crops(node, scope)
+            )
         case _:
             holds = False
     return scope.done({out: source}) if holds else None
@@ -200,7 +204,9 @@ def share_common(graph: Graph) -> Graph:
         if array.dtype == object or name in graph.outputs:
             continue
         digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()
-        found = first.setdefault((array.dtype.str, array.shape, digest, repr(graph.types[name])), name)
+        found = first.setdefault(
+            (array.dtype.str, array.shape, digest, repr(graph.types[name])), name
+        )
         if found != name:
             renamed[name] = found
     seen: dict[object, Node] = {}
@@ -230,6 +236,10 @@ def _key(node: Node) -> object | None:
             return None
         else:
             attrs.append((name, value))
-    return (node.op, node.inputs, tuple(attrs), len(node.outputs), tuple(bool(o) for o in node.outputs))
-
-
+    return (
+        node.op,
+        node.inputs,
+        tuple(attrs),
+        len(node.outputs),
+        tuple(bool(o) for o in node.outputs),
+    )

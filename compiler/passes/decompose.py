@@ -20,7 +20,14 @@ _UNARY = {
 _KEPT_ATTRS = {
     "LeakyRelu": ("alpha",),
     "Softmax": ("axis",),
-    "AveragePool": ("kernel_shape", "strides", "pads", "auto_pad", "ceil_mode", "count_include_pad"),
+    "AveragePool": (
+        "kernel_shape",
+        "strides",
+        "pads",
+        "auto_pad",
+        "ceil_mode",
+        "count_include_pad",
+    ),
 }
 
 
@@ -39,12 +46,16 @@ def _sign_change(node: Node, scope: Scope) -> Replacement | None:
     unsigned, signed = np.array(128, np.uint8), np.array(0, np.int8)
     before, after = (unsigned, signed) if node.op == "int.signed" else (signed, unsigned)
     scale = scope.add_constant(f"{node.name}/scale", np.array(1, np.float32))
-    real = _dequantize(node, scope, (node.inputs[0], scale, scope.add_constant(f"{node.name}/from", before)))
+    real = _dequantize(
+        node, scope, (node.inputs[0], scale, scope.add_constant(f"{node.name}/from", before))
+    )
     _quantize(node, scope, real, scale, scope.add_constant(f"{node.name}/to", after))
     return scope.done()
 
 
-def _dequantize(node: Node, scope: Scope, inputs: tuple[str, ...], attrs: dict[str, int] | None = None) -> str:
+def _dequantize(
+    node: Node, scope: Scope, inputs: tuple[str, ...], attrs: dict[str, int] | None = None
+) -> str:
     kept = tuple(inputs) if len(inputs) < 3 or inputs[2] else tuple(inputs[:2])
     out = TensorType(scope.shape(inputs[0]), _FLOAT)
     return scope.emit("DequantizeLinear", kept, out, attrs, name=f"{node.name}/dequantize")

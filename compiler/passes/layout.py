@@ -27,7 +27,12 @@ def cancel_views(graph: Graph) -> Graph:
         before = graph.nodes
         graph = eliminate_no_ops(graph)
         graph = rewrite(
-            graph, _sign_change, _hoist_signed, _sink_unsigned, _past_elementwise, _flatten_to_kernel
+            graph,
+            _sign_change,
+            _hoist_signed,
+            _sink_unsigned,
+            _past_elementwise,
+            _flatten_to_kernel,
         )
         if graph.nodes == before:
             break
@@ -124,7 +129,9 @@ def _past_elementwise(node: Node, scope: Scope) -> Replacement | None:
             return None
         sources.append(view.inputs[0])
     producers = [scope.producers.get(source) for source in sources]
-    if len(scope.shape(sources[0])) != 4 or not any(p and p.op.startswith("int.") for p in producers):
+    if len(scope.shape(sources[0])) != 4 or not any(
+        p and p.op.startswith("int.") for p in producers
+    ):
         return None  # the view would stay before the operator, or has no 4-dimensional source
     out = node.outputs[0]
     middle = scope.emit(
@@ -184,5 +191,7 @@ def _flatten_to_kernel(node: Node, scope: Scope) -> Replacement | None:
             name=resize.name,
         )
     attrs = {**node.attrs, "conv": ConvAttrs(kernel=kernel, pad_value=conv.pad_value)}
-    scope.emit(node.op, (value, made_weights, *node.inputs[2:]), node.outputs[0], attrs, name=node.name)
+    scope.emit(
+        node.op, (value, made_weights, *node.inputs[2:]), node.outputs[0], attrs, name=node.name
+    )
     return scope.done()

@@ -49,7 +49,9 @@ def lower(graph: Graph, config: AccelConfig) -> Graph:
     return rewrite(graph, partial(_lower_node, config=config))
 
 
-def refusal(node: Node, graph: Graph, config: AccelConfig, scope: Scope | None = None) -> str | None:
+def refusal(
+    node: Node, graph: Graph, config: AccelConfig, scope: Scope | None = None
+) -> str | None:
     """Why ``node``, the root of a quantized pattern, was not lowered; ``None`` if it is no root."""
     scope = scope or Scope(graph)
     rule = _ROOTS.get(short_name(node.op))

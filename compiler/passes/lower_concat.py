@@ -134,7 +134,9 @@ def lower_resize(context: Context) -> None:
     scope, node = context.scope, context.node
     found = scope.types[node.inputs[0]]
     zero = np.array(128 if found.dtype == np.uint8 else 0)
-    x = require_int8(Operand(node.inputs[0], found.shape, found.dtype, np.array(1, np.float32), zero))
+    x = require_int8(
+        Operand(node.inputs[0], found.shape, found.dtype, np.array(1, np.float32), zero)
+    )
     out = scope.types[node.outputs[0]]
     factors = _factors(node, found.shape, out.shape, scope.opset)
     result = Target(node.outputs[0], out.shape, out.dtype, np.float32(1), 0)
@@ -196,5 +198,3 @@ def _nearest(node: Node, before: int, after: int, opset: int) -> NDArray[np.int6
         case _:
             index = np.ceil(x - 0.5)
     return np.clip(index, 0, before - 1).astype(np.int64)
-
-

@@ -53,7 +53,9 @@ def weight_values(scope: Scope, w: Operand, channel_axis: int) -> NDArray[np.int
     zero = w.zero
     if zero.ndim:
         if w.axis != channel_axis % array.ndim:
-            raise Refusal(f"weights {w.value!r} are quantized along axis {w.axis}, not output channels")
+            raise Refusal(
+                f"weights {w.value!r} are quantized along axis {w.axis}, not output channels"
+            )
         zero = zero.reshape([-1 if a == w.axis else 1 for a in range(array.ndim)])
     return array.astype(np.int64) - zero
 
@@ -80,11 +82,15 @@ def integer_bias(
         raise Refusal("bias does not fit a 32-bit accumulator")
     error = float((np.abs(exact - units) * real).max(initial=0.0))
     if error > BIAS_TOLERANCE:
-        raise Refusal(f"bias is not a multiple of the accumulator's scale (off by {error:.2g} steps)")
+        raise Refusal(
+            f"bias is not a multiple of the accumulator's scale (off by {error:.2g} steps)"
+        )
     return units.astype(np.int64)
 
 
-def lower_linear(context: Context, layer: Linear, result: Target, x_view: View, y_view: View) -> None:
+def lower_linear(
+    context: Context, layer: Linear, result: Target, x_view: View, y_view: View
+) -> None:
     """Emit ``int.conv`` for ``layer``, with the views of its operand and result.
 
     Raises:

@@ -61,8 +61,15 @@ def _channels_first(node: Node, shape: tuple[int, ...]) -> View:
 
 
 def _average(
-    context: Context, x: Operand, conv: ConvAttrs, result: Target, clamp: Clamp, *, inside: bool,
-    x_view: View, y_view: View,
+    context: Context,
+    x: Operand,
+    conv: ConvAttrs,
+    result: Target,
+    clamp: Clamp,
+    *,
+    inside: bool,
+    x_view: View,
+    y_view: View,
 ) -> None:
     area = conv.kernel[0] * conv.kernel[1]
     channels = x_view.shape[3]

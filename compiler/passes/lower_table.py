@@ -93,7 +93,8 @@ def table_of(
     with np.errstate(all="ignore"):
         for node in nodes:
             inputs = [
-                None if not n else values[n] if n in values else scope.constants[n] for n in node.inputs
+                None if not n else values[n] if n in values else scope.constants[n]
+                for n in node.inputs
             ]
             values[node.outputs[0]] = run(node, inputs, scope.opset)[0]
         return quantize(values[value].reshape(-1), result)
@@ -207,4 +208,6 @@ def lower_integer_relu(context: Context) -> None:
     out = scope.types[node.outputs[0]]
     result = Target(node.outputs[0], out.shape, out.dtype, np.float32(1), 0)
     q = np.arange(-128, 128).astype(np.int8)
-    emit_table(context, require_int8(x), run(node, [q, *constants], scope.opset)[0].reshape(-1), result)
+    emit_table(
+        context, require_int8(x), run(node, [q, *constants], scope.opset)[0].reshape(-1), result
+    )

@@ -1,5 +1,6 @@
 """Recognise convolutions and fully connected layers in every form ONNX quantizes them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,9 @@ from accelc.compiler.passes.operands import (
     target,
 )
 from accelc.compiler.rewrite import Refusal, Scope
+
+#: Relative difference up to which two float32 scales are one: a few roundings.
+SCALE_TOLERANCE = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -74,21 +78,50 @@ def constant_real(scope: Scope, value: str) -> NDArray[np.float64] | None:
     return (array.astype(np.int64) - zero) * scale
 
 
+@dataclass(frozen=True)
+class Bias:
+    """Constant biases of a layer: accumulator units known exactly, and the rest in real units.
+
+    ``units`` is ``(channels,)`` int64, ``real`` ``(channels,)`` float64.
+    """
+
+    units: NDArray[np.int64]
+    real: NDArray[np.float64]
+
+
 def channel_bias(
-    scope: Scope, values: tuple[str, ...], channels: int, rank: int, axis: int
-) -> NDArray[np.float64]:
-    """Sum of constant biases, each broadcast to ``(channels,)`` along ``axis`` of ``rank`` axes."""
-    total = np.zeros(channels)
-    for value in values:
-        real = constant_real(scope, value)
-        if real is None:
+    scope: Scope,
+    values: Sequence[tuple[str, int, int]],
+    acc_scale: NDArray[np.float64],
+) -> Bias:
+    """Biases ``(value, rank, axis)``, each broadcast to ``(channels,)`` along ``axis`` of ``rank`` axes.
+
+    An int32 bias at the accumulator's scale is taken as it is, as onnxruntime does: the scale that a
+    quantizer wrote beside it may differ from the product of the scales by float32 rounding.
+    """
+    channels = acc_scale.size
+    units, real = np.zeros(channels, np.int64), np.zeros(channels)
+    for value, rank, axis in values:
+        constant = constant_real(scope, value)
+        if constant is None:
             raise Refusal(f"bias {value!r} is computed at run time")
-        shape = (1,) * (rank - real.ndim) + real.shape
+        shape = (1,) * (rank - constant.ndim) + constant.shape
         flat = [size for a, size in enumerate(shape) if a != axis % rank]
         if len(shape) != rank or any(size != 1 for size in flat):
-            raise Refusal(f"bias {value!r} of shape {real.shape} is not per channel")
-        total = total + np.broadcast_to(real.reshape(-1), (channels,))
-    return total
+            raise Refusal(f"bias {value!r} of shape {constant.shape} is not per channel")
+        found = dequantized(scope, value) if scope.constant(value) is None else None
+        if found is not None and _at_scale(found, acc_scale):
+            integers = scope.constants[found.value].astype(np.int64) - found.zero
+            units = units + np.broadcast_to(integers.reshape(-1), (channels,))
+        else:
+            real = real + np.broadcast_to(constant.reshape(-1), (channels,))
+    return Bias(units, real)
+
+
+def _at_scale(bias: Operand, acc_scale: NDArray[np.float64]) -> bool:
+    if bias.dtype != np.int32 or bias.zero.any() or bias.scale.size not in (1, acc_scale.size):
+        return False
+    return bool(np.allclose(bias.scale.astype(np.float64), acc_scale, rtol=SCALE_TOLERANCE, atol=0))
 
 
 def lower_float_linear(
@@ -110,13 +143,10 @@ def _conv(
     scope = context.scope
     x = activation(scope, node.inputs[0], "input")
     w = _weights(scope, node.inputs[1])
-    rank = len(x.shape)
-    if len(node.inputs) > 2:
-        # a convolution's own bias is (c,), whatever the rank of its result
-        own = channel_bias(scope, (node.inputs[2],), w.shape[0], 1, 0)
-    else:
-        own = np.zeros(w.shape[0])
-    bias = own + channel_bias(scope, biases, w.shape[0], rank, 1)
+    # a convolution's own bias is (c,), whatever the rank of its result
+    own = [(value, 1, 0) for value in node.inputs[2:3] if value]
+    added = [(value, len(x.shape), 1) for value in biases]
+    bias = channel_bias(scope, [*own, *added], _acc_scale(x, w, w.shape[0]))
     groups = node.attrs.get("group", 1)
     _emit_conv(context, node, x, w, bias, groups, result, clamp)
 
@@ -126,16 +156,17 @@ def _emit_conv(
     node: Node,
     x: Operand,
     w: Operand,
-    bias: NDArray[np.float64] | NDArray[np.int64],
+    bias: Bias,
     groups: int,
     result: Target,
     clamp: Clamp,
 ) -> None:
-    """``bias`` is real when float, accumulator units when int64."""
     values = weight_values(context.scope, w, 0)
     if values.ndim == 3:
         values = values[:, :, None, :]
-    linear = _linear(x, w, values, bias, conv_attrs(node, x.shape, w.shape[2:]), groups, result, clamp)
+    linear = _linear(
+        x, w, values, bias, conv_attrs(node, x.shape, w.shape[2:]), groups, result, clamp
+    )
     lower_linear(context, linear, result, features_view(x.shape), features_view(result.shape))
 
 
@@ -143,21 +174,19 @@ def _linear(
     x: Operand,
     w: Operand,
     values: NDArray[np.int64],
-    bias: NDArray[np.float64] | NDArray[np.int64],
+    bias: Bias,
     conv: ConvAttrs,
     groups: int,
     result: Target,
     clamp: Clamp,
 ) -> Linear:
-    x_scale, channels = x.scalar_scale, values.shape[0]
-    real = real_multipliers(x_scale, w.scale, result.scale, channels)
-    if bias.dtype != np.int64:
-        acc_scale = np.broadcast_to(np.float64(x_scale) * w.scale.astype(np.float64), (channels,))
-        bias = integer_bias(bias.astype(np.float64), acc_scale, real)
+    channels = values.shape[0]
+    real = real_multipliers(x.scalar_scale, w.scale, result.scale, channels)
+    units = bias.units + integer_bias(bias.real, _acc_scale(x, w, channels), real)
     return Linear(
         x=x,
         weights=values,
-        bias=bias.astype(np.int64),
+        bias=units,
         real=real,
         conv=conv,
         groups=groups,
@@ -173,6 +202,11 @@ def _weights(scope: Scope, value: str) -> Operand:
     return found
 
 
+def _acc_scale(x: Operand, w: Operand, channels: int) -> NDArray[np.float64]:
+    """What one unit of the accumulator is worth, ``(channels,)``."""
+    return np.broadcast_to(np.float64(x.scalar_scale) * w.scale.astype(np.float64), (channels,))
+
+
 _POINT = ConvAttrs(kernel=(1, 1))
 
 
@@ -181,7 +215,7 @@ def _fully_connected(
     x: Operand,
     w: Operand,
     transposed: bool,
-    bias: NDArray[np.float64] | NDArray[np.int64],
+    bias: Bias,
     result: Target,
     clamp: Clamp,
 ) -> None:
@@ -211,8 +245,8 @@ def _matmul(
     if scope.constant(x.value) is not None:
         raise Refusal("a matrix product with the constant on the left")
     w = _weights(scope, node.inputs[1])
-    channels = w.shape[-1]
-    bias = channel_bias(scope, biases, channels, max(len(result.shape), 1), -1)
+    rank = max(len(result.shape), 1)
+    bias = channel_bias(scope, [(b, rank, -1) for b in biases], _acc_scale(x, w, w.shape[-1]))
     _fully_connected(context, x, w, False, bias, result, clamp)
 
 
@@ -229,8 +263,8 @@ def _gemm(
     w = _weights(scope, node.inputs[1])
     transposed = bool(attrs.get("transB", 0))
     channels = w.shape[0 if transposed else 1]
-    own = node.inputs[2:3] if len(node.inputs) > 2 and node.inputs[2] else ()
-    bias = channel_bias(scope, (*own, *biases), channels, 2, -1)
+    constants = [value for value in (*node.inputs[2:3], *biases) if value]
+    bias = channel_bias(scope, [(b, 2, -1) for b in constants], _acc_scale(x, w, channels))
     _fully_connected(context, x, w, transposed, bias, result, clamp)
 
 
@@ -245,15 +279,16 @@ def lower_qlinear_conv(context: Context) -> None:
     _emit_conv(context, node, x, w, bias, node.attrs.get("group", 1), result, Clamp())
 
 
-def _int_bias(scope: Scope, value: str, channels: int) -> NDArray[np.int64]:
+def _int_bias(scope: Scope, value: str, channels: int) -> Bias:
+    none = np.zeros(channels)
     if not value:
-        return np.zeros(channels, np.int64)
+        return Bias(none.astype(np.int64), none)
     array = scope.constant(value)
     if array is None:
         raise Refusal(f"bias {value!r} is computed at run time")
     if array.size not in (1, channels):
         raise Refusal(f"bias {value!r} of shape {array.shape} is not per channel")
-    return np.broadcast_to(array.reshape(-1).astype(np.int64), (channels,))
+    return Bias(np.broadcast_to(array.reshape(-1).astype(np.int64), (channels,)), none)
 
 
 def lower_qlinear_matmul(context: Context) -> None:
@@ -263,7 +298,7 @@ def lower_qlinear_matmul(context: Context) -> None:
     x = require_int8(operand(scope, i[0], i[1], i[2]))
     w = operand(scope, i[3], i[4], i[5], -1)
     result = target(scope, node.outputs[0], i[6], i[7])
-    bias = np.zeros(w.shape[-1] if w.shape else 0, np.int64)
+    bias = _int_bias(scope, "", w.shape[-1] if w.shape else 0)
     _fully_connected(context, x, w, False, bias, result, Clamp())
 
 

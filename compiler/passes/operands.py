@@ -122,7 +122,9 @@ def activation(scope: Scope, value: str, what: str) -> Operand:
 
 def require_int8(found: Operand) -> Operand:
     if found.dtype not in _INT8:
-        raise Refusal(f"{found.value!r} is {found.dtype}; the accelerator computes on int8 and uint8")
+        raise Refusal(
+            f"{found.value!r} is {found.dtype}; the accelerator computes on int8 and uint8"
+        )
     if -1 in found.shape or 0 in found.shape:
         raise Refusal(f"the shape of {found.value!r} depends on data or is empty")
     return found
@@ -157,7 +159,9 @@ def signed(scope: Scope, x: Operand, name: str) -> Operand:
     return replace(x, value=out, dtype=np.dtype(np.int8), zero=x.zero - 128)
 
 
-def reshape(scope: Scope, value: str, shape: Sequence[int], name: str, out: str | None = None) -> str:
+def reshape(
+    scope: Scope, value: str, shape: Sequence[int], name: str, out: str | None = None
+) -> str:
     """``value`` in another shape, itself if it has that shape (and no ``out`` name is asked for)."""
     shape = tuple(int(d) for d in shape)
     if out is None and scope.shape(value) == shape:

@@ -31,7 +31,10 @@ def _moves(node: Node, scope: Scope) -> bool:
         return False
     if node.op in ("Resize", "Upsample") and node.attrs.get("mode", "nearest") != "nearest":
         return False
-    if node.op == "Resize" and node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+    if (
+        node.op == "Resize"
+        and node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    ):
         return False
     if node.op == "MaxPool" and len(node.outputs) > 1:
         return False
@@ -78,14 +81,20 @@ def _sink_dequantize(node: Node, scope: Scope) -> Replacement | None:
     old = scope.types[x.value]
     for output in node.outputs:
         name = scope.fresh(f"{output}:q")
-        quant = None if old.quant is None else replace(old.quant, axis=axis if x.scale.ndim else None)
+        quant = (
+            None if old.quant is None else replace(old.quant, axis=axis if x.scale.ndim else None)
+        )
         scope.types[name] = TensorType(scope.shape(output), x.dtype, quant)
         outputs.append(name)
     scope.add_node(moved.with_(outputs=tuple(outputs)))
     attrs = {**inner.attrs, "axis": axis} if x.scale.ndim else dict(inner.attrs)
     for name, output in zip(outputs, node.outputs, strict=True):
         scope.emit(
-            "DequantizeLinear", (name, *inner.inputs[1:]), output, attrs, name=f"{node.name}/dequantize"
+            "DequantizeLinear",
+            (name, *inner.inputs[1:]),
+            output,
+            attrs,
+            name=f"{node.name}/dequantize",
         )
     return scope.done()
 
@@ -132,7 +141,9 @@ def _hoist_quantize(node: Node, scope: Scope) -> Replacement | None:
     )
     moved = inner.with_(inputs=(early, *inner.inputs[1:]), outputs=node.outputs)
     if inner.op == "Pad" and inner.attrs.get("mode", "constant") == "constant":
-        moved = _with_pad_value(inner, early, int(zero.reshape(())), scope).with_(outputs=node.outputs)
+        moved = _with_pad_value(inner, early, int(zero.reshape(())), scope).with_(
+            outputs=node.outputs
+        )
     scope.add_node(moved)
     return scope.done()
 
