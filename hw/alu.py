@@ -59,7 +59,7 @@ class AluUnit(wiring.Component):
     acc_read, vin_read, prm_read, out_write : ``Out``
         Scratchpad ports; reads take two cycles.
     lut_write : ``In(ScratchWrite)``
-        Writes the look-up table, which lies in this unit. Absent without ``config.lut``.
+        Writes the look-up table, which lies in this unit; ignored without ``config.lut``.
     """
 
     i: stream.Interface

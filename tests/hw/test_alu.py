@@ -23,6 +23,7 @@ from accelc.hw.scratchpad import (
 from accelc.isa import semantics
 from accelc.isa.codec import encode
 from accelc.isa.config import PRESETS, AccelConfig
+from accelc.isa.errors import EncodingError, RowRangeError
 from accelc.isa.registers import ErrorCode
 from accelc.isa.semantics import State
 from accelc.isa.spec import INSTRUCTION_BITS, Alu, Source
@@ -243,14 +244,10 @@ def random_state(config: AccelConfig, seed: int) -> State:
     state = State(config, np.zeros(0, np.uint8), seed=seed)
     rng = np.random.default_rng(seed)
     shape = state.prm.shape
-    mult = np.where(
-        rng.random(shape) < 0.5,
-        1 << rng.integers(0, config.mult_bits, shape),
-        rng.integers(0, 1 << config.mult_bits, shape),
-    )
-    shift = np.where(
-        rng.random(shape) < 0.7, rng.integers(0, 40, shape), rng.integers(0, 64, shape)
-    )
+    exponent = rng.integers(0, config.mult_bits, shape)
+    ties = rng.random(shape) < 0.5
+    mult = np.where(ties, 1 << exponent, rng.integers(0, 1 << config.mult_bits, shape))
+    shift = np.where(ties, exponent + rng.integers(0, 5, shape), rng.integers(0, 64, shape))
     state.prm["scale"] = mult | shift << 24
     narrow = rng.random(state.acc.shape) < 0.5
     state.acc[narrow] >>= rng.integers(8, 31, state.acc.shape)[narrow]
@@ -297,3 +294,94 @@ def test_random_instructions(config: AccelConfig, gap: float, contention: float)
     instructions = [random_alu(rng, config) for _ in range(30)]
     run = check(config, instructions, gap, contention, seed)
     assert len(run.done) == len(instructions)
+
+
+def rows_alu(source: Source, rows: int, **changes: int) -> Alu:
+    """Consecutive rows to consecutive rows, as most instructions have them."""
+    alu = Alu(source=source, scale=1, n2=rows, src_2=1, vin_2=1, dst_2=1)
+    return dataclasses.replace(alu, **changes)
+
+
+@pytest.mark.parametrize(
+    "source, changes, cycles_per_row",
+    [
+        (Source.ACC, {}, 1),
+        (Source.ACC, {"add": 1, "m1": 1, "m2": 1}, 1),
+        (Source.ACC, {"lut": 1}, 1),
+        (Source.VIN, {"scale": 0}, 1),
+        (Source.VIN, {"add": 1, "m1": 1, "m2": 1}, 2),
+        (Source.VIN, {"n_ky": 2, "n_kx": 2, "src_ky": 2, "src_kx": 1}, 4),
+    ],
+)
+def test_rows_per_cycle(source: Source, changes: dict[str, int], cycles_per_row: int) -> None:
+    config = small("1x4x4")
+    run = check(config, [rows_alu(source, 24, **changes)])
+    assert run.done[0] - run.accepted[0] <= 24 * cycles_per_row + OVERHEAD_CYCLES
+    assert run.stalls == 0
+
+
+def test_channel_blocks_and_lines_follow_without_a_gap() -> None:
+    config = small("1x4x4")
+    alu = rows_alu(Source.ACC, 1, n0=4, n1=8, prm_0=1, src_0=8, src_1=1, dst_0=8, dst_1=1)
+    run = check(config, [alu])
+    assert run.done[0] - run.accepted[0] <= 32 + OVERHEAD_CYCLES
+
+
+def test_narrow_unit_takes_a_cycle_per_chunk() -> None:
+    config = small("1x8x8", vector_lanes=2)
+    run = check(config, [rows_alu(Source.ACC, 20)])
+    assert 80 <= run.done[0] - run.accepted[0] <= 80 + OVERHEAD_CYCLES
+
+
+def test_instructions_follow_each_other() -> None:
+    config = small("1x4x4")
+    run = check(config, [rows_alu(Source.ACC, 24, a_zero=n) for n in range(6)])
+    gaps = np.diff(run.done)
+    assert (gaps <= 24 + 4).all(), gaps
+
+
+def test_waits_for_an_accumulator_bank() -> None:
+    config = small("1x4x4")
+    run = check(config, [rows_alu(Source.ACC, 32)], contention=0.5, seed=1)
+    # half of the matrix unit's reads hit the bank the vector unit wants
+    assert 2 <= run.stalls <= 32
+
+
+def test_empty_instructions_retire() -> None:
+    config = small("1x4x4")
+    empty = [rows_alu(Source.ACC, 4, n0=0), rows_alu(Source.VIN, 4, n1=0), rows_alu(Source.VIN, 0)]
+    run = check(config, [*empty, rows_alu(Source.ACC, 4), *empty])
+    assert len(run.done) == 7
+    assert run.done == sorted(set(run.done))
+
+
+@pytest.mark.parametrize(
+    "changes, code",
+    [
+        ({"scale": 0}, ErrorCode.ILLEGAL_FIELD),
+        ({"n_kx": 2}, ErrorCode.ILLEGAL_FIELD),
+        ({"n_ky": 2}, ErrorCode.ILLEGAL_FIELD),
+        ({"src": 29}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({"src_2": 0xFFFF}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({"dst": 61}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({"prm": 4}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({"add": 1, "vin": 61}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({"source": int(Source.VIN), "src": 61}, ErrorCode.ROW_OUT_OF_RANGE),
+    ],
+)
+def test_errors(changes: dict[str, int], code: ErrorCode) -> None:
+    config = small("1x4x4")
+    bad = dataclasses.replace(rows_alu(Source.ACC, 4), **changes)
+    state = random_state(config, 1)
+    run = Run(config, state, [rows_alu(Source.ACC, 4), bad, rows_alu(Source.ACC, 4)])
+    assert run.error == code
+    assert len(run.done) <= 1
+    with pytest.raises(RowRangeError if code == ErrorCode.ROW_OUT_OF_RANGE else EncodingError):
+        semantics.execute(bad, state)
+
+
+@pytest.mark.parametrize("feature", ["add", "lut"])
+def test_absent_features_are_illegal(feature: str) -> None:
+    config = small("1x4x4", **{feature: False})
+    run = Run(config, random_state(config, 1), [rows_alu(Source.ACC, 4, **{feature: 1})])
+    assert run.error == ErrorCode.ILLEGAL_FIELD

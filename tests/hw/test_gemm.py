@@ -22,6 +22,7 @@ from accelc.hw.scratchpad import (
 from accelc.isa import semantics
 from accelc.isa.codec import encode
 from accelc.isa.config import PRESETS, AccelConfig
+from accelc.isa.errors import EncodingError, RowRangeError
 from accelc.isa.registers import ErrorCode
 from accelc.isa.semantics import State
 from accelc.isa.spec import INSTRUCTION_BITS, Gemm
@@ -236,3 +237,113 @@ def test_random_instructions(config: AccelConfig, gap: float) -> None:
     instructions = [random_gemm(rng, config) for _ in range(25)]
     run = check(config, instructions, gap, seed)
     assert len(run.done) == len(instructions)
+
+
+def tile_gemm(rows: int, tiles: int, **changes: int) -> Gemm:
+    """A reduction over so many tiles, each streaming consecutive rows."""
+    gemm = Gemm(n_k0=tiles, n_x=rows, inp_k0=1, inp_x=1, wgt_k0=1, acc_x=1)
+    return dataclasses.replace(gemm, **changes)
+
+
+@pytest.mark.parametrize("name", ["1x4x4", "1x8x8", "1x4x8"])
+@pytest.mark.parametrize("rows", [1, 3, 4, 8, 9, 20])
+def test_a_tile_takes_its_rows_or_its_weights(name: str, rows: int) -> None:
+    config = small(name)
+    tiles = 10
+    run = check(config, [tile_gemm(rows, tiles)])
+    assert len(run.issues) == rows * tiles
+    per_tile = max(rows, config.block_out)
+    # the last tile ends with its last row, its weights hide nothing any more
+    assert run.issues[-1] - run.issues[0] + 1 == per_tile * (tiles - 1) + rows
+    assert run.done[0] - run.accepted[0] <= per_tile * tiles + config.block_out + OVERHEAD_CYCLES
+    if rows >= config.block_out:
+        assert run.stalls <= config.block_out
+
+
+def test_weights_load_during_the_instruction_before() -> None:
+    config = small("1x8x8")
+    run = check(config, [tile_gemm(12, 2) for _ in range(8)])
+    assert (np.diff(run.done) <= 24 + 4).all(), run.done
+
+
+def test_output_blocks_and_lines_follow_without_a_gap() -> None:
+    config = small("1x4x4")
+    gemm = tile_gemm(3, 2, n_o=3, n_y=3, inp_y=3, acc_o=9, acc_y=3, wgt_o=2)
+    run = check(config, [gemm])
+    assert run.issues[-1] - run.issues[0] + 1 == 3 * 2 * 9
+
+
+def test_window_fires_while_it_slides() -> None:
+    config = small("1x8x8")
+    # a 3x3 depthwise convolution of 12 columns, its three lines side by side in a column
+    gemm = tile_gemm(12, 1, window=1, n_t=2, first=3, n_y=2, inp_x=2, inp_t=1, inp_y=24, acc_y=10)
+    run = check(config, [gemm])
+    assert len(run.issues) == 2 * 10
+    assert run.done[0] - run.accepted[0] <= 2 * 12 * 2 + OVERHEAD_CYCLES
+
+
+@pytest.mark.parametrize("stride", [0, 1])
+def test_repeated_accumulators_wait(stride: int) -> None:
+    config = small("1x4x4")
+    # rows 0 0 0 ... or 0 1 0 1 ...: each waits until the one before it on its row is written
+    gemm = tile_gemm(2, 1, n_y=10, accumulate=1, acc_x=stride, inp_y=1)
+    run = check(config, [gemm])
+    per_row = 4 if stride == 0 else 2
+    assert run.issues[-1] - run.issues[0] <= 20 * per_row
+    assert run.stalls >= 10
+
+
+def test_overwriting_does_not_wait() -> None:
+    config = small("1x4x4")
+    run = check(config, [tile_gemm(20, 1, acc_x=0)])
+    assert run.issues[-1] - run.issues[0] + 1 == 20
+
+
+def test_empty_instructions_retire() -> None:
+    config = small("1x4x4")
+    empty = [tile_gemm(4, 1, **{n: 0}) for n in ("n_o", "n_k0", "n_k1", "n_k2", "n_y", "n_x")]
+    run = check(config, [*empty, tile_gemm(4, 2), *empty])
+    assert len(run.done) == 13
+    assert run.done == sorted(set(run.done))
+
+
+WINDOW = {"window": 1, "n_x": 6, "n_t": 1, "first": 2}
+
+
+@pytest.mark.parametrize(
+    "changes, code",
+    [
+        ({"inp": 61}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({"inp_x": 0xFFFF}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({"acc": 29}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({"wgt": 15}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({"wgt_k0": 0x8000}, ErrorCode.ROW_OUT_OF_RANGE),
+        ({**WINDOW, "first": 5}, ErrorCode.ILLEGAL_FIELD),
+        ({**WINDOW, "first": 0}, ErrorCode.ILLEGAL_FIELD),
+        ({**WINDOW, "n_t": 0}, ErrorCode.ILLEGAL_FIELD),
+        ({**WINDOW, "step": 0}, ErrorCode.ILLEGAL_FIELD),
+        ({**WINDOW, "n_t": 3}, ErrorCode.ILLEGAL_FIELD),
+    ],
+)
+def test_errors(changes: dict[str, int], code: ErrorCode) -> None:
+    config = small("1x4x4")
+    bad = tile_gemm(4, 2, **changes)
+    state = State(config, np.zeros(0, np.uint8), seed=1)
+    run = Run(config, state, [tile_gemm(4, 2), bad, tile_gemm(4, 2)])
+    assert run.error == code
+    assert len(run.done) <= 1
+    with pytest.raises(RowRangeError if code == ErrorCode.ROW_OUT_OF_RANGE else EncodingError):
+        semantics.execute(bad, state)
+
+
+def test_rows_that_never_fire_need_no_accumulator() -> None:
+    config = small("1x4x4")
+    run = check(config, [tile_gemm(1, 1, window=1, first=2, acc=0xFFFF), tile_gemm(4, 1)])
+    assert len(run.issues) == 4
+
+
+def test_absent_window_is_illegal() -> None:
+    config = small("1x4x4", window=False)
+    state = State(config, np.zeros(0, np.uint8), seed=1)
+    run = Run(config, state, [tile_gemm(4, 2, **WINDOW)])
+    assert run.error == ErrorCode.ILLEGAL_FIELD
