@@ -46,7 +46,7 @@ def check(graph: Graph) -> Graph:
         _require(
             found.shape == array.shape and found.dtype == array.dtype,
             None,
-            f"constant {name!r} is {array.dtype}{array.shape}, its type says {found.dtype}{found.shape}",
+            f"constant {name!r} is {array.dtype}{array.shape}, its type {found.dtype}{found.shape}",
         )
     names: set[str] = set()
     for node in graph.nodes:

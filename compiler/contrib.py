@@ -25,7 +25,7 @@ def short_name(op: str) -> str:
 
 
 def quantization(node: Node) -> Iterator[tuple[str, str, str]]:
-    """``(value, scale, zero point)`` of every quantized operand and result of a QLinear operator."""
+    """``(value, scale, zero point)`` of every quantized operand and result of a QLinear node."""
     i = (*node.inputs, "", "", "", "", "", "")
     out = node.outputs[0] if node.outputs else ""
     match short_name(node.op):
@@ -65,7 +65,7 @@ def infer(node: Node, types: Mapping[str, TensorType]) -> list[TensorType | None
             a, b = first.shape, types[node.inputs[3]].shape
             m = a[1] if node.attrs.get("transA", 0) else a[0]
             n = b[0] if node.attrs.get("transB", 0) else b[1]
-            quantized = len(node.inputs) > 7 and node.inputs[7]
+            quantized = node.input(7)
             return [TensorType((m, n), first.dtype if quantized else np.dtype(np.float32))]
         case "QLinearGlobalAveragePool":
             last = node.attrs.get("channels_last", 0)

@@ -41,7 +41,7 @@ def multipliers(real: ArrayLike, mult_bits: int) -> tuple[NDArray[np.int32], NDA
     shift = np.where(carried, shift - 1, shift)
     if (shift < 0).any():
         raise Unrepresentable(
-            f"multiplier {values.max():.6g} is 2^{mult_bits} or more and does not fit {mult_bits} bits"
+            f"multiplier {values.max():.6g} is 2^{mult_bits} or more: too large for the hardware"
         )
     vanishes = (shift > MAX_SHIFT) | (mult == 0)
     mult = np.where(vanishes, 0, mult)
@@ -62,9 +62,9 @@ def add_stage(
 ) -> AddStage:
     """The stage for ``y = round((a - zero_a)*ratio_a + (b - zero_b)*ratio_b) + zero``, clamped.
 
-    ``inside`` puts ``zero`` before the rounding, as onnxruntime's QLinearAdd does: it then takes part
-    in the parity at ties. Both multipliers share one shift, so the smaller one is off by at most
-    2^-25 of the larger one.
+    ``inside`` puts ``zero`` before the rounding, as onnxruntime's QLinearAdd does: it then takes
+    part in the parity at ties. Both multipliers share one shift, so the smaller one is off by at
+    most 2^-25 of the larger one.
 
     Raises:
         Unrepresentable: a ratio is not finite, or too large for the multipliers.

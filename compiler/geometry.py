@@ -1,4 +1,4 @@
-"""Window geometry of ONNX convolutions and pools: explicit pads from every way of asking for them."""
+"""Window geometry of ONNX convolutions and pools: pads from every way of asking for them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ def explicit_pads(
 ) -> tuple[int, ...]:
     """Pads as ONNX orders them (all begins, then all ends), ``auto_pad`` resolved.
 
-    ``spatial`` and ``kernel`` are per axis; ``dilations`` are honoured, ``ceil_mode`` is not part of it.
+    ``spatial`` and ``kernel`` are per axis; ``dilations`` are honoured, ``ceil_mode`` adds nothing.
     """
     rank = len(spatial)
     strides = attrs.get("strides") or (1,) * rank

@@ -52,6 +52,10 @@ class Node:
     def with_(self, **changes: Any) -> "Node":
         return replace(self, **changes)
 
+    def input(self, index: int) -> str:
+        """The input at ``index``; ``""`` if it is absent or left out at the end."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
 
 @dataclass(frozen=True)
 class Graph:

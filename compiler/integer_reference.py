@@ -1,4 +1,4 @@
-"""The golden model at the level of the graph: integer operators in NumPy, the rest by onnx.reference.
+"""The golden model of graphs: integer operators in NumPy, the rest by ``onnx.reference``.
 
 Written from the contract in ``compiler.integer`` and ``isa.spec.Alu``; every executor of a compiled
 graph must give these bits.
@@ -36,7 +36,8 @@ def evaluate(
         array = feeds[name]
         if array.shape != expected.shape or array.dtype != expected.dtype:
             raise InputError(
-                f"input {name!r} is {array.dtype}{array.shape}, not {expected.dtype}{expected.shape}"
+                f"input {name!r} is {array.dtype}{array.shape},"
+                f" not {expected.dtype}{expected.shape}"
             )
         values[name] = array
     values.update(graph.constants)
@@ -65,19 +66,21 @@ def run_integer(node: Node, inputs: list[Any]) -> Array:
         case "int.conv":
             conv: ConvAttrs = node.attrs["conv"]
             acc = accumulate(x, inputs[1], conv, depthwise=node.attrs["depthwise"])
-            y = requantize(acc, *inputs[2:5], post)
+            y = requantize(acc, inputs[2], inputs[3], inputs[4], post)
             return _finish(y, post, inputs[5] if post.add else None, table)
         case "int.maxpool":
             return _finish(_maximum(x, node.attrs["conv"]), post, None, table)
         case "int.add":
             return _finish(x.astype(np.int64), post, inputs[1], table)
         case "int.scale":
-            return _finish(requantize(x, *inputs[1:4], post), post, None, table)
+            return _finish(requantize(x, inputs[1], inputs[2], inputs[3], post), post, None, table)
         case "int.lookup":
             return _finish(x.astype(np.int64), post, None, inputs[1])
         case "int.concat":
             parts = np.concatenate(inputs[:-3], axis=-1)
-            return _finish(requantize(parts, *inputs[-3:], post), post, None, None)
+            return _finish(
+                requantize(parts, inputs[-3], inputs[-2], inputs[-1], post), post, None, None
+            )
         case "int.resize":
             fh, fw = node.attrs["factors"]
             return x.repeat(fh, axis=1).repeat(fw, axis=2)

@@ -1,6 +1,6 @@
 """ONNX to ``Graph``: with ``onnx_node``, the only file that knows protobuf.
 
-Reads a file or ``ModelProto``, checks it, fixes every symbolic dimension and gives every value a type.
+Reads a file or ``ModelProto``, checks it, fixes every symbolic dimension, types every value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
@@ -29,8 +30,9 @@ SHAPE_CONSTANT_ELEMS = 4096
 def import_model(model: str | Path | ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:
     """Read an ONNX model as a ``Graph`` with static shapes.
 
-    ``dims`` gives symbolic dimensions their size by name. A symbolic first dimension (the batch) that
-    is not named there becomes 1, and ``Graph.notes`` says so. A dimension that depends on data is -1.
+    ``dims`` gives symbolic dimensions their size, by name or as ``INPUT.AXIS``. A symbolic first
+    dimension (the batch) that is not named there becomes 1, and ``Graph.notes`` says so. A
+    dimension that depends on data is -1.
 
     Raises:
         ModelError: unreadable, malformed or inconsistent file, missing or outlying external data,
@@ -106,7 +108,7 @@ def _load_external(proto: ModelProto, path: Path) -> None:
             raise ModelError(f"{what} ends beyond the end of {location!r}")
     try:
         for tensor in external:
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+            load_external_data_for_tensor(tensor, str(folder))
             tensor.data_location = TensorProto.DEFAULT
             del tensor.external_data[:]
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
@@ -188,16 +190,17 @@ def _with_static_inputs(proto: ModelProto, dims: dict[str, int]) -> tuple[ModelP
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.HasField("dim_value") and dim.dim_value > 0:
                 continue
-            name = dim.dim_param
-            symbolic.add(name)
-            if name in dims:
-                used.add(name)
-                dim.dim_value = dims[name]
+            name, place = dim.dim_param, f"{value.name}.{axis}"
+            symbolic.update((name, place))
+            given = place if place in dims else name
+            if given in dims:
+                used.add(given)
+                dim.dim_value = dims[given]
             elif axis == 0:
                 batch.append(name or value.name)
                 dim.dim_value = 1
             else:
-                missing.append(f"{name!r} (axis {axis} of {value.name!r})")
+                missing.append(f"{name!r} ({place})" if name else place)
     if missing:
         raise ModelError(
             f"symbolic dimensions need a size, as in --dim NAME=N: {', '.join(missing)}"
@@ -441,7 +444,7 @@ def _with_quantization(graph: Graph) -> Graph:
 
     for node in graph.nodes:
         inputs = (*node.inputs, "", "", "")
-        rank = len(types[node.inputs[0]].shape) if node.inputs and node.inputs[0] else 0
+        rank = len(types[node.inputs[0]].shape) if node.input(0) else 0
         axis = node.attrs.get("axis", 1)
         axis = axis + rank if axis < 0 else axis
         if node.op == "QuantizeLinear":

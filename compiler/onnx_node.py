@@ -92,7 +92,8 @@ def run(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
         # onnx.reference raises whatever NumPy raises: there is no narrower class
         line = str(error).strip().splitlines()
         raise ModelError(
-            f"{node.op} {node.name!r} cannot be evaluated: {line[0] if line else type(error).__name__}"
+            f"{node.op} {node.name!r} cannot be evaluated:"
+            f" {line[0] if line else type(error).__name__}"
         ) from error
 
 

@@ -107,7 +107,7 @@ def _pattern(root: Node, scope: Scope) -> list[Node]:
 
 
 def _own_reason(node: Node, graph: Graph, consumers: Mapping[str, list[Node]]) -> str:
-    source = graph.types[node.inputs[0]] if node.inputs and node.inputs[0] else None
+    source = graph.types[node.inputs[0]] if node.input(0) else None
     outputs = [graph.types[name] for name in node.outputs if name]
     if "captured" in node.attrs:
         return "control flow"

@@ -127,7 +127,7 @@ class Scope:
             self._count(node, 1)
 
 
-#: ``None``: the rule does not apply. A rule may raise ``Refusal`` where it would apply but must not.
+#: ``None``: the rule does not apply. It may raise ``Refusal`` where it would but must not.
 Rule = Callable[[Node, Scope], Replacement | None]
 
 

@@ -1,11 +1,12 @@
 """A graph as text, for people: one line a node, types where they begin."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from accelc.compiler.graph import Graph, Node, TensorType
+from accelc.compiler.integer import AddStage, ConvAttrs, Post
 
 #: Constants up to this many elements are written out.
 _SHOWN_ELEMS = 8
@@ -60,13 +61,13 @@ def _elements(array: np.ndarray[Any, Any]) -> str:
 
 
 def _attr(value: Any) -> str:
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, (ConvAttrs, Post, AddStage)):
         changed = [
             f"{f.name}={_attr(getattr(value, f.name))}"
             for f in fields(value)
             if getattr(value, f.name) != f.default
         ]
-        return f"{type(value).__name__}({', '.join(changed)})"
+        return f"{value.__class__.__name__}({', '.join(changed)})"
     if isinstance(value, np.ndarray):
         return _elements(value)
     if hasattr(value, "SerializeToString"):

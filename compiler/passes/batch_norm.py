@@ -25,7 +25,7 @@ def _fold(node: Node, scope: Scope) -> Replacement | None:
     if conv is None or not scope.sole_use(node.inputs[0]):
         return None
     weights = scope.constant(conv.inputs[1])
-    given = len(conv.inputs) > 2 and bool(conv.inputs[2])
+    given = bool(conv.input(2))
     bias = scope.constant(conv.inputs[2]) if given else None
     params = [scope.constant(name) for name in node.inputs[1:5]]
     if weights is None or (given and bias is None) or any(p is None for p in params):

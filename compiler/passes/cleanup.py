@@ -11,7 +11,7 @@ from accelc.compiler.passes.operands import reshape
 from accelc.compiler.rewrite import Replacement, Scope, prune, rewrite
 from accelc.isa.errors import ModelError
 
-#: Folding must not blow up the model: results this large stay computations unless inputs are as large.
+#: Folding must not blow up the model: larger results stay computations of smaller inputs.
 FOLD_LIMIT_BYTES = 1 << 20
 _RANDOM = ("Random", "Bernoulli", "Multinomial")
 _LAYOUT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -81,7 +81,7 @@ def eliminate_no_ops(graph: Graph) -> Graph:
 
 
 def _no_op(node: Node, scope: Scope) -> Replacement | None:
-    if not node.inputs or not node.inputs[0] or any(node.outputs[1:]) and node.op != "Dropout":
+    if not node.input(0) or any(node.outputs[1:]) and node.op != "Dropout":
         return None
     source, out = node.inputs[0], node.outputs[0]
     same_shape = scope.types[source].shape == scope.types[out].shape and -1 not in scope.shape(out)
@@ -90,8 +90,8 @@ def _no_op(node: Node, scope: Scope) -> Replacement | None:
             # at the model's interface it is what gives the value its name
             holds = out not in scope.graph_outputs
         case "Dropout":
-            training = scope.constant(node.inputs[2]) if len(node.inputs) > 2 else None
-            always = len(node.inputs) < 3 or not node.inputs[2]
+            training = scope.constant(node.input(2))
+            always = not node.input(2)
             unused = not any(scope.use_count(o) for o in node.outputs[1:])
             holds = unused and (always or (training is not None and not training.any()))
         case "Cast":
@@ -115,10 +115,10 @@ def _no_op(node: Node, scope: Scope) -> Replacement | None:
 
 
 def _crops(node: Node, scope: Scope) -> bool:
-    """Whether a Pad that keeps the shape shifts the data: positive and negative pads that cancel."""
+    """Whether a Pad that keeps the shape shifts the data: pads that cancel each other."""
     pads = node.attrs.get("pads")
     if pads is None:
-        array = scope.constant(node.inputs[1]) if len(node.inputs) > 1 else None
+        array = scope.constant(node.input(1))
         if array is None:
             return True
         pads = array.reshape(-1).tolist()
@@ -169,7 +169,7 @@ def _merged_transpose(node: Node, scope: Scope) -> Replacement | None:
 
 
 def _keep_output_names(graph: Graph) -> Graph:
-    """``y = f(x); out = Identity(y)`` becomes ``out = f(x)`` where nothing else stands in the way."""
+    """``y = f(x); out = Identity(y)`` becomes ``out = f(x)`` where nothing stands in the way."""
     producers = graph.producer()
     renamed: dict[str, str] = {}
     for node in graph.nodes:

@@ -1,7 +1,5 @@
 """What is left for the CPU in terms of standard ONNX operators."""
 
-from functools import partial
-
 import numpy as np
 
 from accelc.compiler.contrib import CONTRIB, short_name
@@ -34,10 +32,11 @@ _KEPT_ATTRS = {
 def decompose(graph: Graph) -> Graph:
     """Express ``com.microsoft`` operators and sign changes as dequantize, compute, quantize.
 
-    ``QLinearSoftmax(x)`` becomes ``DequantizeLinear -> Softmax -> QuantizeLinear``; ``int.signed(x)``
-    becomes ``DequantizeLinear(zero point 128) -> QuantizeLinear(0)`` at scale 1, which is exact.
+    ``QLinearSoftmax(x)`` becomes ``DequantizeLinear -> Softmax -> QuantizeLinear``;
+    ``int.signed(x)`` becomes ``DequantizeLinear(zero point 128) -> QuantizeLinear(0)`` at scale 1,
+    which is exact.
     """
-    return rewrite(graph, _sign_change, partial(_contrib))
+    return rewrite(graph, _sign_change, _contrib)
 
 
 def _sign_change(node: Node, scope: Scope) -> Replacement | None:
@@ -56,7 +55,7 @@ def _sign_change(node: Node, scope: Scope) -> Replacement | None:
 def _dequantize(
     node: Node, scope: Scope, inputs: tuple[str, ...], attrs: dict[str, int] | None = None
 ) -> str:
-    kept = tuple(inputs) if len(inputs) < 3 or inputs[2] else tuple(inputs[:2])
+    kept = tuple(name for name in inputs if name)
     out = TensorType(scope.shape(inputs[0]), _FLOAT)
     return scope.emit("DequantizeLinear", kept, out, attrs, name=f"{node.name}/dequantize")
 

@@ -16,9 +16,9 @@ _TABLE_HOSTS = ("int.conv", "int.maxpool", "int.add", "int.scale", "int.lookup")
 def fuse(graph: Graph, config: AccelConfig) -> Graph:
     """Fuse tables, clamps and residual additions into the operators before them.
 
-    ``int.conv -> int.lookup`` becomes ``int.conv`` with ``post.table``, or with narrower clamp bounds where
-    the table is a clamp; ``int.conv, r -> int.add`` becomes ``int.conv`` with residual ``r`` and ``post.add``.
-    Every rounding of the original stays.
+    ``int.conv -> int.lookup`` becomes ``int.conv`` with ``post.table``, or with narrower clamp
+    bounds where the table is a clamp; ``int.conv, r -> int.add`` becomes ``int.conv`` with residual
+    ``r`` and ``post.add``. Every rounding of the original stays.
     """
     graph = rewrite(graph, _fuse_table)
     return rewrite(graph, _fuse_residual) if config.add else graph

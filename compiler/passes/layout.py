@@ -19,7 +19,7 @@ MAX_KERNEL = 255
 def cancel_views(graph: Graph) -> Graph:
     """Remove Transpose, Reshape and sign changes that neighbouring integer operators undo.
 
-    ``int.conv -> Transpose(to NCHW) -> Transpose(to NHWC) -> int.conv`` becomes ``int.conv -> int.conv``;
+    ``int.conv -> Transpose(to NCHW) -> Transpose(to NHWC) -> int.conv`` becomes two ``int.conv``;
     ``int.unsigned -> int.signed`` vanishes; views move past elementwise operators to meet others; a
     flattened image before a fully connected layer becomes a convolution as large as the image.
     """
@@ -65,7 +65,7 @@ def _without_dtype(node: Node) -> dict[str, object]:
 
 def _shifted_zero(node: Node, scope: Scope) -> str:
     """The node's uint8 zero point as int8 constant."""
-    zero = scope.constants[node.inputs[2]] if len(node.inputs) > 2 else None
+    zero = scope.constant(node.input(2))
     scale = scope.constants[node.inputs[1]]
     zero = np.zeros(scale.shape, np.uint8) if zero is None else zero
     return scope.add_constant(f"{node.name}/zero", (zero.astype(np.int16) - 128).astype(np.int8))
@@ -111,7 +111,7 @@ def _swap(first: Node, second: Node, scope: Scope) -> Replacement:
 
 
 def _past_elementwise(node: Node, scope: Scope) -> Replacement | None:
-    """``view -> int.lookup`` becomes ``int.lookup -> view``; likewise ``int.add`` of equal views."""
+    """``view -> int.lookup`` becomes ``int.lookup -> view``; ``int.add`` of equal views too."""
     if node.op not in _ELEMENTWISE:
         return None
     operands = node.inputs[:2] if node.op == "int.add" else node.inputs[:1]

@@ -41,7 +41,7 @@ def lower_qlinear_add(context: Context) -> None:
     i = node.inputs
     a = require_int8(operand(scope, i[0], i[1], i[2]))
     b = require_int8(operand(scope, i[3], i[4], i[5]))
-    result = target(scope, node.outputs[0], i[6], i[7] if len(i) > 7 else "")
+    result = target(scope, node.outputs[0], i[6], node.input(7))
     ratio_a = float(a.scalar_scale / result.scale)
     ratio_b = float(b.scalar_scale / result.scale)
     _emit(context, a, ratio_a, b, ratio_b, result, Clamp(), inside=True)

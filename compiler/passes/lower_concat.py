@@ -37,7 +37,7 @@ def lower_qlinear_concat(context: Context) -> None:
     """``com.microsoft.QLinearConcat`` to ``int.concat``."""
     scope, node = context.scope, context.node
     i = node.inputs
-    parts = [require_int8(operand(scope, *i[k : k + 3])) for k in range(2, len(i), 3)]
+    parts = [require_int8(operand(scope, i[k], i[k + 1], i[k + 2])) for k in range(2, len(i), 3)]
     result = target(scope, node.outputs[0], i[0], i[1])
     _emit(context, parts, result, node.attrs["axis"])
 

@@ -28,8 +28,8 @@ class Linear:
     """A linear layer, everything that is constant about it already in integers.
 
     ``weights`` are ``(o, c / groups, kh, kw)`` int64 with their zero point subtracted, so they may
-    need nine bits; ``bias`` is ``(o,)`` int64 at the accumulator's scale, without zero points; ``real``
-    is ``(o,)``, what the accumulator is multiplied by.
+    need nine bits; ``bias`` is ``(o,)`` int64 at the accumulator's scale, without zero points;
+    ``real`` is ``(o,)``, what the accumulator is multiplied by.
     """
 
     x: Operand
@@ -139,8 +139,8 @@ def lower_linear(
 def _arranged(layer: Linear, channels: int, window: bool) -> tuple[NDArray[np.int64], bool]:
     """Weights in the integer operator's order, and whether they are depthwise.
 
-    Groups become zeros off the diagonal, unless every channel is a group of its own and the hardware
-    has the window for that: exact, at the price of multiplying by zero.
+    Groups become zeros off the diagonal, unless every channel is a group of its own and the
+    hardware has the window for that: exact, at the price of multiplying by zero.
     """
     w = layer.weights
     outputs, per_group = w.shape[:2]

@@ -102,11 +102,12 @@ def _average_attrs(node: Node, shape: tuple[int, ...]) -> ConvAttrs:
 
 
 def global_attrs(view: View) -> ConvAttrs:
-    return ConvAttrs(kernel=view.shape[1:3])
+    _, h, w, _ = view.shape
+    return ConvAttrs(kernel=(h, w))
 
 
 def lower_average(context: Context, node: Node, result: Target, clamp: Clamp) -> None:
-    """``DequantizeLinear -> average -> QuantizeLinear``: AveragePool, GlobalAveragePool, ReduceMean."""
+    """``DequantizeLinear -> average -> QuantizeLinear``, the average a pool or a ReduceMean."""
     x = activation(context.scope, node.inputs[0], "input")
     x_view = features_view(x.shape)
     if node.op == "AveragePool":
@@ -123,7 +124,7 @@ def lower_average(context: Context, node: Node, result: Target, clamp: Clamp) ->
 
 def _require_spatial(scope: Scope, node: Node, rank: int) -> None:
     axes = node.attrs.get("axes")
-    if len(node.inputs) > 1 and node.inputs[1]:
+    if node.input(1):
         array = scope.constant(node.inputs[1])
         axes = None if array is None else tuple(int(a) for a in array.reshape(-1))
     if axes is None or sorted(a % rank for a in axes) != list(range(2, rank)):
@@ -131,11 +132,10 @@ def _require_spatial(scope: Scope, node: Node, rank: int) -> None:
 
 
 def lower_qlinear_average(context: Context) -> None:
-    """``com.microsoft.QLinearAveragePool`` and ``QLinearGlobalAveragePool`` to depthwise convolution."""
+    """``com.microsoft.QLinearAveragePool`` and ``QLinearGlobalAveragePool`` to ``int.conv``."""
     scope, node = context.scope, context.node
-    i = (*node.inputs, "")
-    x = require_int8(operand(scope, i[0], i[1], i[2]))
-    result = target(scope, node.outputs[0], i[3], i[4])
+    x = require_int8(operand(scope, node.inputs[0], node.inputs[1], node.input(2)))
+    result = target(scope, node.outputs[0], node.input(3), node.input(4))
     x_view, y_view = _channels_first(node, x.shape), _channels_first(node, result.shape)
     if short_name(node.op) == "QLinearGlobalAveragePool":
         conv, inside = global_attrs(x_view), False
@@ -147,7 +147,8 @@ def lower_qlinear_average(context: Context) -> None:
 def lower_maxpool(context: Context) -> None:
     """``MaxPool`` on int8 or uint8 (GlobalMaxPool too) to ``int.maxpool``."""
     scope, node = context.scope, context.node
-    if len(node.outputs) > 1 and node.outputs[1]:
+    output, *indices = node.outputs
+    if any(indices):
         raise Refusal("MaxPool that returns indices")
     found = scope.types[node.inputs[0]]
     x = require_int8(_plain(node.inputs[0], scope))
@@ -156,11 +157,11 @@ def lower_maxpool(context: Context) -> None:
         conv = global_attrs(x_view)
     else:
         conv = _pool_attrs(node, x.shape[2:])
-    out = scope.types[node.outputs[0]]
+    out = scope.types[output]
     y_view = features_view(out.shape)
     if conv.output_size(*x_view.shape[1:3]) != y_view.shape[1:3]:
         raise Refusal("a window of the pool lies wholly in padding")
-    result = Target(node.outputs[0], out.shape, out.dtype, np.float32(1), 0)
+    result = Target(output, out.shape, out.dtype, np.float32(1), 0)
     value = scope.emit(
         "int.maxpool",
         (enter(scope, x, x_view, context.name),),

@@ -31,9 +31,9 @@ from accelc.compiler.rewrite import Refusal, Scope
 #: Operators that map every element by itself, given scalar constants for their other inputs.
 ELEMENTWISE = frozenset(
     "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Celu Clip Cos Cosh Div Elu Erf Exp Floor Gelu "
-    "HardSigmoid HardSwish Identity LeakyRelu Log Max Mean Min Mish Mod Mul Neg PRelu Pow Reciprocal "
-    "Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh "
-    "ThresholdedRelu".split()
+    "HardSigmoid HardSwish Identity LeakyRelu Log Max Mean Min Mish Mod Mul Neg PRelu Pow "
+    "Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub "
+    "Sum Swish Tan Tanh ThresholdedRelu".split()
 )
 #: Nodes between DequantizeLinear and QuantizeLinear that are still searched.
 MAX_REGION_NODES = 64
@@ -143,7 +143,7 @@ def emit_table(context: Context, x: Operand, table: NDArray[np.int8], result: Ta
         found = linear_table(table, x, result, context.config.mult_bits)
         if found is None:
             raise Refusal(
-                "the configuration has no look-up table (lut = false) and the function is not linear"
+                "the configuration has no look-up table (lut = false), the function is not linear"
             )
         bias, mult, shift, post = found
         channels = view.shape[3]
@@ -165,7 +165,7 @@ def emit_table(context: Context, x: Operand, table: NDArray[np.int8], result: Ta
 def linear_table(
     table: NDArray[np.int8], x: Operand, result: Target, mult_bits: int
 ) -> tuple[int, int, int, Post] | None:
-    """Bias, multiplier, shift and clamp that give all 256 entries of ``table``, if there are any."""
+    """Bias, multiplier, shift and clamp that give all entries of ``table``, if there are any."""
     real = float(np.float64(x.scalar_scale) / np.float64(result.scale))
     q = np.arange(-128, 128, dtype=np.int64)
     low, high = int(table.min()), int(table.max())
@@ -185,9 +185,8 @@ def linear_table(
 def lower_qlinear_unary(context: Context) -> None:
     """``com.microsoft.QLinearSigmoid`` and ``QLinearLeakyRelu`` to a table."""
     scope, node = context.scope, context.node
-    i = (*node.inputs, "")
-    x = require_int8(operand(scope, i[0], i[1], i[2]))
-    result = target(scope, node.outputs[0], i[3], i[4])
+    x = require_int8(operand(scope, node.inputs[0], node.inputs[1], node.input(2)))
+    result = target(scope, node.outputs[0], node.input(3), node.input(4))
     op = short_name(node.op).removeprefix("QLinear")
     attrs = {"alpha": node.attrs.get("alpha", 0.01)} if op == "LeakyRelu" else {}
     function = Node(op, node.name, ("x",), ("y",), attrs)
@@ -195,7 +194,7 @@ def lower_qlinear_unary(context: Context) -> None:
 
 
 def lower_integer_relu(context: Context) -> None:
-    """ONNX operators on int8 itself that are a table: ``Relu``, ``Clip``, ``Max``, ``Min`` of constants."""
+    """``Relu``, ``Clip``, ``Max`` and ``Min`` with constants on int8 itself to a table."""
     scope, node = context.scope, context.node
     found = scope.types[node.inputs[0]]
     if found.dtype != np.int8:

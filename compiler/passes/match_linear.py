@@ -94,10 +94,10 @@ def channel_bias(
     values: Sequence[tuple[str, int, int]],
     acc_scale: NDArray[np.float64],
 ) -> Bias:
-    """Biases ``(value, rank, axis)``, each broadcast to ``(channels,)`` along ``axis`` of ``rank`` axes.
+    """Biases ``(value, rank, axis)``, each broadcast to ``(channels,)`` along ``axis`` of ``rank``.
 
-    An int32 bias at the accumulator's scale is taken as it is, as onnxruntime does: the scale that a
-    quantizer wrote beside it may differ from the product of the scales by float32 rounding.
+    An int32 bias at the accumulator's scale is taken as it is, as onnxruntime does: the scale that
+    a quantizer wrote beside it may differ from the product of the scales by float32 rounding.
     """
     channels = acc_scale.size
     units, real = np.zeros(channels, np.int64), np.zeros(channels)
@@ -257,7 +257,7 @@ def _gemm(
     attrs = node.attrs
     if attrs.get("transA", 0):
         raise Refusal("Gemm with transA")
-    if attrs.get("alpha", 1.0) != 1.0 or (len(node.inputs) > 2 and attrs.get("beta", 1.0) != 1.0):
+    if attrs.get("alpha", 1.0) != 1.0 or (node.input(2) and attrs.get("beta", 1.0) != 1.0):
         raise Refusal("Gemm with alpha or beta other than 1")
     x = activation(scope, node.inputs[0], "input")
     w = _weights(scope, node.inputs[1])
@@ -271,11 +271,11 @@ def _gemm(
 def lower_qlinear_conv(context: Context) -> None:
     """``QLinearConv`` to ``int.conv``."""
     scope, node = context.scope, context.node
-    i = (*node.inputs, "")
+    i = node.inputs
     x = require_int8(operand(scope, i[0], i[1], i[2]))
     w = operand(scope, i[3], i[4], i[5], 0)
     result = target(scope, node.outputs[0], i[6], i[7])
-    bias = _int_bias(scope, i[8], w.shape[0])
+    bias = _int_bias(scope, node.input(8), w.shape[0])
     _emit_conv(context, node, x, w, bias, node.attrs.get("group", 1), result, Clamp())
 
 
@@ -305,14 +305,14 @@ def lower_qlinear_matmul(context: Context) -> None:
 def lower_qgemm(context: Context) -> None:
     """``com.microsoft.QGemm`` to ``int.conv``."""
     scope, node = context.scope, context.node
-    i = (*node.inputs, "", "", "")
+    i = node.inputs
     if node.attrs.get("transA", 0) or node.attrs.get("alpha", 1.0) != 1.0:
         raise Refusal("QGemm with transA or alpha other than 1")
-    if not i[7]:
+    if not node.input(7):
         raise Refusal("QGemm with a float result")
     transposed = bool(node.attrs.get("transB", 0))
     x = require_int8(operand(scope, i[0], i[1], i[2]))
     w = operand(scope, i[3], i[4], i[5], 0 if transposed else 1)
-    result = target(scope, node.outputs[0], i[7], i[8])
-    bias = _int_bias(scope, i[6], w.shape[0 if transposed else 1])
+    result = target(scope, node.outputs[0], node.input(7), node.input(8))
+    bias = _int_bias(scope, node.input(6), w.shape[0 if transposed else 1])
     _fully_connected(context, x, w, transposed, bias, result, Clamp())

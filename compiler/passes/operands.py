@@ -108,8 +108,8 @@ def dequantized(scope: Scope, value: str) -> Operand | None:
     node = scope.producer(value, "DequantizeLinear")
     if node is None:
         return None
-    inputs = (*node.inputs, "")
-    return operand(scope, inputs[0], inputs[1], inputs[2], node.attrs.get("axis", 1), node.attrs)
+    axis = node.attrs.get("axis", 1)
+    return operand(scope, node.inputs[0], node.inputs[1], node.input(2), axis, node.attrs)
 
 
 def activation(scope: Scope, value: str, what: str) -> Operand:
@@ -140,8 +140,7 @@ def quantize_target(node: Node, scope: Scope) -> Target:
     """The result of a QuantizeLinear node."""
     if node.attrs.get("block_size") or node.attrs.get("precision"):
         raise Refusal("quantized by blocks or at another precision")
-    inputs = (*node.inputs, "")
-    return target(scope, node.outputs[0], inputs[1], inputs[2])
+    return target(scope, node.outputs[0], node.inputs[1], node.input(2))
 
 
 def signed(scope: Scope, x: Operand, name: str) -> Operand:
@@ -162,7 +161,7 @@ def signed(scope: Scope, x: Operand, name: str) -> Operand:
 def reshape(
     scope: Scope, value: str, shape: Sequence[int], name: str, out: str | None = None
 ) -> str:
-    """``value`` in another shape, itself if it has that shape (and no ``out`` name is asked for)."""
+    """``value`` in another shape; itself if it has that shape and ``out`` asks for no name."""
     shape = tuple(int(d) for d in shape)
     if out is None and scope.shape(value) == shape:
         return value
@@ -237,9 +236,9 @@ def rows_view(shape: tuple[int, ...]) -> View:
     """View of ``(..., channels)``: the last axis is the channels, the first the batch."""
     if not shape:
         return View((1, 1, 1, 1))
-    n = shape[0] if len(shape) > 1 else 1
-    middle = int(np.prod(shape[1:-1], dtype=np.int64)) if len(shape) > 2 else 1
-    return View((n, 1, middle, shape[-1]))
+    *outer, channels = shape
+    n, *middle = outer or [1]
+    return View((n, 1, int(np.prod(middle, dtype=np.int64)), channels))
 
 
 def elementwise_view(shape: tuple[int, ...]) -> View:

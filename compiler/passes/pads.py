@@ -28,7 +28,7 @@ def _spatial_pads(pad: Node, scope: Scope) -> tuple[int, ...] | None:
         if array is None:
             return None
         amounts = [int(v) for v in array.reshape(-1)]
-    if len(pad.inputs) > 3 and pad.inputs[3]:
+    if pad.input(3):
         axes = scope.constant(pad.inputs[3])
         if axes is None:
             return None
@@ -87,7 +87,7 @@ def _own_value(node: Node, dequantize: Node | None, pad: Node, scope: Scope) -> 
     quantized = dequantize if dequantize is not None else node if node.op == "QLinearConv" else None
     if quantized is None:
         return 0.0
-    if len(quantized.inputs) < 3 or not quantized.inputs[2]:
+    if not quantized.input(2):
         return 0.0
     zero = scope.constant(quantized.inputs[2])
     return None if zero is None or zero.size != 1 else float(zero.reshape(()))

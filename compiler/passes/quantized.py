@@ -1,4 +1,4 @@
-"""Move data movement into the integer domain, so that it neither hides nor splits quantized patterns."""
+"""Move data movement into the integers, so that it neither hides nor splits quantized patterns."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ from accelc.compiler.rewrite import Refusal, Replacement, Scope, rewrite
 
 #: Operators that only move elements of their first input, or choose among them monotonically.
 MOVEMENT = frozenset(
-    "Transpose Reshape Flatten Squeeze Unsqueeze MaxPool GlobalMaxPool Resize Upsample Slice Gather "
-    "Split Expand Tile DepthToSpace SpaceToDepth Pad".split()
+    "Transpose Reshape Flatten Squeeze Unsqueeze MaxPool GlobalMaxPool Resize Upsample Slice "
+    "Gather Split Expand Tile DepthToSpace SpaceToDepth Pad".split()
 )
 _INT8 = (np.dtype(np.int8), np.dtype(np.uint8))
 
@@ -20,8 +20,9 @@ def move_into_integers(graph: Graph) -> Graph:
     """Compute data movement on integers, and drop conversions that undo each other.
 
     ``DequantizeLinear -> Transpose`` becomes ``Transpose -> DequantizeLinear``;
-    ``Transpose -> QuantizeLinear`` becomes ``QuantizeLinear -> Transpose`` (Reshape, MaxPool, Pad by 0 and
-    other movement alike); ``DequantizeLinear -> QuantizeLinear`` of the same scale and zero point vanishes.
+    ``Transpose -> QuantizeLinear`` becomes ``QuantizeLinear -> Transpose`` (Reshape, MaxPool, Pad
+    by 0 and other movement alike); ``DequantizeLinear -> QuantizeLinear`` of the same scale and zero
+    point vanishes.
     """
     return rewrite(graph, _same_quantization, _sink_dequantize, _hoist_quantize)
 
@@ -45,7 +46,7 @@ def _moves(node: Node, scope: Scope) -> bool:
 
 def pad_value(node: Node, scope: Scope) -> float | None:
     """The constant a Pad node fills with; ``None`` if it is computed at run time."""
-    if len(node.inputs) > 2 and node.inputs[2]:
+    if node.input(2):
         array = scope.constant(node.inputs[2])
         return None if array is None else float(array.reshape(-1)[0])
     return float(node.attrs.get("value", 0.0))
@@ -126,7 +127,7 @@ def _hoist_quantize(node: Node, scope: Scope) -> Replacement | None:
     if not scope.sole_use(node.inputs[0]) or scope.constant(inner.inputs[0]) is not None:
         return None
     scale = scope.constant(node.inputs[1])
-    zero = scope.constant(node.inputs[2]) if len(node.inputs) > 2 else np.array(0, np.uint8)
+    zero = scope.constant(node.input(2)) if node.input(2) else np.array(0, np.uint8)
     out = scope.types[node.outputs[0]]
     if scale is None or zero is None or scale.size != 1 or zero.size != 1 or out.dtype not in _INT8:
         return None
@@ -167,6 +168,6 @@ def _same_quantization(node: Node, scope: Scope) -> Replacement | None:
 
 
 def _zero(node: Node, scope: Scope) -> np.ndarray | None:
-    if len(node.inputs) > 2 and node.inputs[2]:
+    if node.input(2):
         return scope.constant(node.inputs[2])
     return np.array(0)
