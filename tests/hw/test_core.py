@@ -16,10 +16,21 @@ from accelc.hw.testbench import (
     CoreBench,
 )
 from accelc.isa import semantics
+from accelc.isa.codec import encode
 from accelc.isa.config import PRESETS, AccelConfig
 from accelc.isa.program import Program
 from accelc.isa.registers import IDENTITY, ErrorCode
-from accelc.isa.spec import ISA_VERSION, Buffer, Finish, Instruction, Load, Store, Unit
+from accelc.isa.spec import (
+    ISA_VERSION,
+    Alu,
+    Buffer,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Store,
+    Unit,
+)
 from accelc.sim.random_programs import random_program
 
 SMALL = replace(
@@ -122,3 +133,212 @@ def test_random_programs_equal_the_semantics(index: int) -> None:
     stall = (0.0, 0.2)[index % 2]
     bench = run_one(p, latency=(2, 30)[index // 2], stall=stall, seed=seed)
     assert bytes(bench.memory.data) == golden(p)
+
+
+FETCH_UNIT = 4
+#: Bytes that the memory refuses to read or write in the tests of errors.
+REFUSED = range(6144, 6208)
+
+
+def words(*instructions: Instruction | int) -> list[int]:
+    """Encoded instructions; integers stand for words no encoder would make."""
+    return [i if isinstance(i, int) else int.from_bytes(encode(i), "little") for i in instructions]
+
+
+def altered(instruction: Instruction, bits: int) -> int:
+    return words(instruction)[0] | bits
+
+
+GOOD = words(load(), store(8), Finish())
+#: name: (instructions, error, unit, other registers)
+FAULTS: dict[str, tuple[list[int], ErrorCode, int, dict[str, int]]] = {
+    "erased memory": ([0] * 4, ErrorCode.ILLEGAL_INSTRUCTION, FETCH_UNIT, {}),
+    "unknown opcode": (words(6, Finish()), ErrorCode.ILLEGAL_INSTRUCTION, FETCH_UNIT, {}),
+    "header bit": (
+        words(altered(load(), 1 << 12), Finish()),
+        ErrorCode.ILLEGAL_INSTRUCTION,
+        FETCH_UNIT,
+        {},
+    ),
+    "last bit": (
+        words(load(), altered(Finish(), 1 << 511)),
+        ErrorCode.ILLEGAL_INSTRUCTION,
+        FETCH_UNIT,
+        {},
+    ),
+    "bit after the fields": (
+        words(altered(store(), 1 << 176), Finish()),
+        ErrorCode.ILLEGAL_INSTRUCTION,
+        FETCH_UNIT,
+        {},
+    ),
+    "token from itself": (
+        words(altered(load(), 1 << 4 + Unit.LOAD), Finish()),
+        ErrorCode.ILLEGAL_INSTRUCTION,
+        FETCH_UNIT,
+        {},
+    ),
+    "finish with a token": (
+        words(altered(Finish(), 1 << 8)),
+        ErrorCode.ILLEGAL_INSTRUCTION,
+        FETCH_UNIT,
+        {},
+    ),
+    "no finish": (words(load()), ErrorCode.MISSING_FINISH, FETCH_UNIT, {}),
+    "no program": ([], ErrorCode.MISSING_FINISH, FETCH_UNIT, {}),
+    "program beyond memory": (
+        GOOD,
+        ErrorCode.ADDRESS_OUT_OF_RANGE,
+        FETCH_UNIT,
+        {"program_length": 1 << 26},
+    ),
+    "misaligned base": (GOOD, ErrorCode.ADDRESS_OUT_OF_RANGE, FETCH_UNIT, {"memory_base": 2}),
+    "program refused": (
+        GOOD,
+        ErrorCode.READ_RESPONSE,
+        FETCH_UNIT,
+        {"program_address": REFUSED.start},
+    ),
+    "load address": (
+        words(load(), load(dram=MEMORY_BYTES), load(), Finish()),
+        ErrorCode.ADDRESS_OUT_OF_RANGE,
+        Unit.LOAD,
+        {},
+    ),
+    "load row": (words(load(row=60), Finish()), ErrorCode.ROW_OUT_OF_RANGE, Unit.LOAD, {}),
+    "load field": (words(load(buffer=7), Finish()), ErrorCode.ILLEGAL_FIELD, Unit.LOAD, {}),
+    "load refused": (
+        words(*[load(64)] * 3, load(dram=REFUSED.start), *[load(64)] * 3, Finish()),
+        ErrorCode.READ_RESPONSE,
+        Unit.LOAD,
+        {},
+    ),
+    "gemm row": (
+        words(Gemm(inp=60, wgt=0, acc=0, n_x=8, inp_x=1), Finish()),
+        ErrorCode.ROW_OUT_OF_RANGE,
+        Unit.GEMM,
+        {},
+    ),
+    "alu field": (
+        words(Alu(source=0, scale=0, src=0, dst=0, vin=0, prm=0), Finish()),
+        ErrorCode.ILLEGAL_FIELD,
+        Unit.ALU,
+        {},
+    ),
+    "store address": (
+        words(store(dram=MEMORY_BYTES - 32), Finish()),
+        ErrorCode.ADDRESS_OUT_OF_RANGE,
+        Unit.STORE,
+        {},
+    ),
+    "store row": (words(store(row=56), Finish()), ErrorCode.ROW_OUT_OF_RANGE, Unit.STORE, {}),
+    "store refused": (
+        words(store(64), store(dram=REFUSED.start), store(64), Finish()),
+        ErrorCode.WRITE_RESPONSE,
+        Unit.STORE,
+        {},
+    ),
+    "missing token": (
+        words(load(), load(wait=bit(Unit.STORE)), Finish()),
+        ErrorCode.WATCHDOG,
+        Unit.LOAD,
+        {},
+    ),
+    "silent partner": (
+        words(load(), store(wait=bit(Unit.GEMM)), Finish()),
+        ErrorCode.WATCHDOG,
+        Unit.STORE,
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("stall", "clear"), [(0.0, False), (0.3, True)], ids=["restart", "clear, stalls"]
+)
+def test_faults_are_reported_and_recovered_from(stall: float, clear: bool) -> None:
+    bench = CoreBench(
+        SMALL, MEMORY_BYTES, stall=stall, latency=20, bad_reads=REFUSED, bad_writes=REFUSED
+    )
+    master = bench.master
+
+    async def run(ctx: SimulatorContext, instructions: list[int], registers: dict[str, int]) -> int:
+        for index, word in enumerate(instructions):
+            at = PROGRAM + 64 * index
+            bench.memory.data[at : at + 64] = word.to_bytes(64, "little")
+        settings = {
+            "program_address": PROGRAM,
+            "program_length": len(instructions),
+            "memory_base": 0,
+            "memory_bytes": MEMORY_BYTES,
+            "watchdog_cycles": 300,
+            **registers,
+        }
+        for name, value in settings.items():
+            await master.write(ctx, name, value)
+        await master.write(ctx, "control", CONTROL_START)
+        return await bench.wait(ctx)
+
+    async def host(ctx: SimulatorContext) -> None:
+        for name, (instructions, error, unit, registers) in FAULTS.items():
+            status = await run(ctx, instructions, registers)
+            code = ErrorCode(await master.read(ctx, "error"))
+            info = await master.read(ctx, "error_info")
+            assert (status, code, info >> 24) == (STATUS_ERROR, error, unit), name
+            assert info & 0xFF_FFFF <= len(instructions)
+            if clear:
+                await master.write(ctx, "control", CONTROL_ABORT)
+                assert await master.read(ctx, "status") == 0
+                assert await master.read(ctx, "error") == 0
+            bench.memory.data[4096:4128] = b"x" * 32
+            assert await run(ctx, GOOD, {}) == STATUS_DONE, name
+            assert await master.read(ctx, "load_retired") == 1
+            assert await master.read(ctx, "store_retired") == 1
+            # the simulator starts the never written scratchpad from zeros
+            assert bench.memory.data[4096:4128] == bytes(32)
+
+    bench.run(host)
+
+
+def test_abort_leaves_the_bus_at_rest() -> None:
+    bench = CoreBench(SMALL, MEMORY_BYTES, stall=0.2, latency=40)
+    moving = [load(64), store(64)] * 12
+    p, good = program(*moving, Finish()), program(load(), store(8), Finish())
+
+    async def host(ctx: SimulatorContext) -> None:
+        for delay in range(0, 400, 57):
+            bench.place(p)
+            await bench.start(ctx, p)
+            await ctx.tick().repeat(delay + 1)
+            assert await bench.master.read(ctx, "status") == STATUS_BUSY
+            await bench.master.write(ctx, "control", CONTROL_ABORT)
+            for _ in range(1000):
+                if await bench.master.read(ctx, "status") == 0:
+                    break
+            else:
+                raise AssertionError("abort did not finish")
+            # What is still on the bus would now arrive unasked and spoil the next run.
+            bench.place(good)
+            await bench.start(ctx, good)
+            assert await bench.wait(ctx) == STATUS_DONE
+            assert await bench.counter(ctx, "read_bytes") == 64 + 3 * 64
+
+    bench.run(host)
+
+
+def test_parameters_stand_still_while_busy() -> None:
+    bench = CoreBench(SMALL, MEMORY_BYTES, latency=50)
+    p = program(load(), Finish())
+    bench.place(p)
+
+    async def host(ctx: SimulatorContext) -> None:
+        await bench.start(ctx, p)
+        await bench.master.write(ctx, "memory_base", 4096)
+        await bench.master.write(ctx, "watchdog_cycles", 77)
+        await bench.master.write(ctx, "control", CONTROL_START)
+        assert await bench.wait(ctx) == STATUS_DONE
+        assert await bench.master.read(ctx, "memory_base") == 0
+        assert await bench.master.read(ctx, "watchdog_cycles") == 77
+        assert await bench.master.read(ctx, "load_retired") == 1
+
+    bench.run(host)
