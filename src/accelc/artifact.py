@@ -11,6 +11,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ class Artifact:
                 return cls(_read_model(archive, manifest, name))
         except ArtifactError:
             raise
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise ArtifactError(
                 f"{name} is not an accelc artifact, or is damaged ({error}); "
                 "make one with: accelc compile MODEL.onnx -o OUT.accel"

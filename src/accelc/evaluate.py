@@ -63,14 +63,24 @@ def same_bits(a: Array, b: Array) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
+def count_differing(a: Array, b: Array) -> int:
+    """Elements that are not the same bits; all of them if shape or type differ."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return a.size
+    if a.dtype == object:
+        return int(np.sum(a != b))
+    bits = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b)]
+    return int((bits[0] != bits[1]).reshape(a.size, -1).any(axis=1).sum())
+
+
 def compare(batch: int, device: str, first: Values, other: Values) -> list[Difference]:
     """All outputs of ``other`` that are not those of ``first``, bit for bit."""
     differences: list[Difference] = []
     for name, expected in first.items():
         found = other[name]
         if not same_bits(expected, found):
-            unequal = expected != found if expected.shape == found.shape else np.ones(1, np.bool_)
-            differences.append(Difference(batch, device, name, int(np.sum(unequal)), expected.size))
+            differing = count_differing(expected, found)
+            differences.append(Difference(batch, device, name, differing, expected.size))
     return differences
 
 

@@ -15,6 +15,8 @@ from accelc.compiler.graph import TensorType
 from accelc.isa.errors import InputError
 
 Array = NDArray[Any]
+#: What NumPy raises for files that are missing, damaged or something else.
+UNREADABLE = (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile)
 
 
 def read_array(path: Path) -> Array:
@@ -25,7 +27,7 @@ def read_array(path: Path) -> Array:
     """
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise InputError(f"cannot read {path} as .npy: {error}") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} holds several arrays; give one .npy per input")
@@ -112,7 +114,7 @@ def read_labelled(path: Path, types: Mapping[str, TensorType], limit: int | None
     try:
         with np.load(path, allow_pickle=False) as archive:
             x, y = archive["x"], archive["y"]
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
+    except (*UNREADABLE, KeyError, TypeError) as error:
         raise InputError(f"{path} must be an .npz with arrays x and y: {error}") from error
     if len(types) != 1:
         raise InputError(f"labelled data needs a network with one input, this has {len(types)}")

@@ -62,7 +62,9 @@ def show(*items: Any) -> None:
     if not sys.stdout.isatty():
         console = Console(highlight=False, width=max(console.width, _MINIMUM_COLUMNS))
     for item in items:
-        console.print(item, markup=False) if isinstance(item, str) else console.print(item)
+        console.print(item, markup=False, soft_wrap=True) if isinstance(
+            item, str
+        ) else console.print(item)
 
 
 def count(value: float) -> str:
