@@ -10,23 +10,21 @@ from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
 from accelc.isa.spec import INSTRUCTION_BITS, Opcode
 
 
-class InstructionQueue(wiring.Component):
-    """Holds ``queue_depth`` instructions of one opcode, and one more assembled at the output.
+class WordQueue(wiring.Component):
+    """Holds ``depth`` words of ``beats`` beats each, and one more assembled at the output.
 
-    Instructions arrive as bus beats and are stored as such, so that the storage is one narrow block
-    RAM instead of 512 bits of registers per entry; the beats above the opcode's last field are
-    dropped (fetch has checked that they are zero). The next instruction is assembled while the unit
-    runs the one before.
+    Words arrive as beats and are stored as such, so that the storage is one narrow block RAM; only
+    the first ``kept`` beats are stored. The next word is assembled while the one before is used.
 
-    Throughput: a beat in every cycle; an instruction out every ``beats + 2`` cycles, ``beats``
-    being those the opcode uses. Latency: 3 cycles from the last beat in to ``o.valid``.
+    Throughput: a beat in every cycle; a word out every ``kept + 1`` cycles. Latency: 3 cycles from
+    the last kept beat in to ``o.valid``.
 
     Members
     -------
-    i : In(stream of bus_bytes * 8)
-        The beats of every instruction, all of them.
-    o : Out(stream of 512)
-        Instructions in order.
+    i : In(stream of beat_bits)
+        The beats of every word, first beat first.
+    o : Out(stream of word_bits)
+        The words in order, first beat lowest, zeros above the kept ones.
     empty : Out(1)
         Nothing is stored or on its way to the output.
     """
@@ -35,73 +33,87 @@ class InstructionQueue(wiring.Component):
     o: stream.Interface
     empty: Signal
 
-    def __init__(self, config: AccelConfig, opcode: Opcode) -> None:
-        self._beat_bits = config.bus_bytes * 8
-        self._beats = INSTRUCTION_BYTES // config.bus_bytes
-        #: Beats that hold fields.
-        self.kept = -(-used_bits(opcode) // self._beat_bits)
-        self._depth = config.queue_depth * self.kept
+    def __init__(
+        self, *, beat_bits: int, beats: int, kept: int, depth: int, word_bits: int
+    ) -> None:
+        self._beat_bits = beat_bits
+        self._beats = beats
+        self._kept = kept
+        self._depth = depth * kept
         super().__init__(
             {
-                "i": In(stream.Signature(unsigned(self._beat_bits))),
-                "o": Out(stream.Signature(unsigned(INSTRUCTION_BITS))),
+                "i": In(stream.Signature(unsigned(beat_bits))),
+                "o": Out(stream.Signature(unsigned(word_bits))),
                 "empty": Out(1),
             }
         )
+        # The state, for the proof to refer to. `level`: beats in the storage; `asked`: beats of the
+        # next word read from it, of which one is `arriving` and `held` are assembled.
+        self.level = Signal(range(self._depth + 1))
+        self.index = Signal(range(beats))
+        self.asked = Signal(range(kept + 1))
+        self.arriving = Signal()
+        self.held = Signal(range(kept + 1))
+        self.assembled = Signal(kept * beat_bits, reset_less=True)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.storage = storage = Memory(
-            shape=unsigned(self._beat_bits), depth=self._depth, init=[]
-        )
-        write = storage.write_port()
-        read = storage.read_port()
-        level = Signal(range(self._depth + 1))
+        self.storage = Memory(shape=unsigned(self._beat_bits), depth=self._depth, init=[])
+        m.submodules.storage = self.storage
+        self.write = write = self.storage.write_port()
+        self.read = read = self.storage.read_port()
 
-        def advance(pointer: Signal) -> list:
-            return [pointer.eq(Mux(pointer == self._depth - 1, 0, pointer + 1))]
-
-        # Write side: of every instruction keep the first beats.
-        index = Signal(range(self._beats))
+        # Write side: of every word keep the first beats.
         keep = Signal()
         pushed = Signal()
         m.d.comb += [
-            keep.eq(index < self.kept),
-            self.i.ready.eq((level != self._depth) | ~keep),
+            keep.eq(self.index < self._kept),
+            self.i.ready.eq((self.level != self._depth) | ~keep),
             pushed.eq(self.i.valid & self.i.ready & keep),
             write.en.eq(pushed),
             write.data.eq(self.i.payload),
         ]
         with m.If(self.i.valid & self.i.ready):
-            m.d.sync += index.eq(index + 1)
+            m.d.sync += self.index.eq(Mux(self.index == self._beats - 1, 0, self.index + 1))
         with m.If(pushed):
-            m.d.sync += advance(write.addr)
+            m.d.sync += write.addr.eq(Mux(write.addr == self._depth - 1, 0, write.addr + 1))
 
-        # Read side: `asked` beats were read from the memory, each arrives a cycle later.
-        asked = Signal(range(self.kept + 1))
-        arriving = Signal()
-        held = Signal(range(self.kept + 1))
+        # Read side: a beat asked for arrives a cycle later.
         taken = Signal()
         popped = Signal()
-        assembled = Signal(self.kept * self._beat_bits, reset_less=True)
         m.d.comb += [
-            self.o.valid.eq(held == self.kept),
+            self.o.valid.eq(self.held == self._kept),
+            self.o.payload.eq(self.assembled),
             taken.eq(self.o.valid & self.o.ready),
-            popped.eq((level != 0) & (taken | (asked != self.kept))),
+            popped.eq((self.level != 0) & (taken | (self.asked != self._kept))),
             read.en.eq(popped),
-            self.o.payload.eq(assembled),
-            self.empty.eq((level == 0) & (asked == 0) & ~arriving & (held == 0)),
+            self.empty.eq((self.level == 0) & (self.asked == 0)),
         ]
-        m.d.sync += arriving.eq(popped)
         with m.If(popped):
-            m.d.sync += advance(read.addr)
-        with m.If(taken):
-            m.d.sync += [asked.eq(popped), held.eq(0)]
-        with m.Else():
-            m.d.sync += asked.eq(asked + popped)
-            with m.If(arriving):
-                m.d.sync += held.eq(held + 1)
-        with m.If(arriving):
-            m.d.sync += assembled.eq(Cat(assembled, read.data)[self._beat_bits :])
-        m.d.sync += level.eq(level + pushed - popped)
+            m.d.sync += read.addr.eq(Mux(read.addr == self._depth - 1, 0, read.addr + 1))
+        with m.If(self.arriving):
+            m.d.sync += self.assembled.eq(Cat(self.assembled, read.data)[self._beat_bits :])
+        m.d.sync += [
+            self.arriving.eq(popped),
+            self.level.eq(self.level + pushed - popped),
+            self.asked.eq(Mux(taken, 0, self.asked) + popped),
+            self.held.eq(Mux(taken, 0, self.held + self.arriving)),
+        ]
         return m
+
+
+class InstructionQueue(WordQueue):
+    """Holds ``queue_depth`` instructions of one opcode, and one more ready to start.
+
+    Beats above the opcode's last field are dropped; fetch has checked that they are zero.
+    """
+
+    def __init__(self, config: AccelConfig, opcode: Opcode) -> None:
+        beat_bits = config.bus_bytes * 8
+        super().__init__(
+            beat_bits=beat_bits,
+            beats=INSTRUCTION_BYTES // config.bus_bytes,
+            kept=-(-used_bits(opcode) // beat_bits),
+            depth=config.queue_depth,
+            word_bits=INSTRUCTION_BITS,
+        )

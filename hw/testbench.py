@@ -36,7 +36,9 @@ def sends(port: stream.Interface, payloads: Iterable[Any], *, stall: float = 0.0
                 await ctx.tick()
             ctx.set(port.payload, payload)
             ctx.set(port.valid, 1)
-            await ctx.tick().until(port.ready)
+            taken = False
+            while not taken:
+                _, _, taken = await ctx.tick().sample(port.ready)
             ctx.set(port.valid, 0)
 
     return run
