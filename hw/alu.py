@@ -226,7 +226,7 @@ class AluUnit(wiring.Component):
         m.d.sync += self.done.eq(last)
         return m
 
-    def _second_operand(self, m: Module, issued: list[Signal], cycles: int) -> Value:
+    def _second_operand(self, m: Module, issued: list[data.View], cycles: int) -> Value:
         """The second operand's chunk, delayed to meet the result of the requantization.
 
         It arrives with the first operand if that is an accumulator, else one cycle later.

@@ -73,11 +73,13 @@ class LoopNest(wiring.Component):
                 ),
             }
         )
+        self._entered_layout = data.StructLayout({"start": 1, **{loop: 1 for loop in self.loops}})
+        self._last_layout = data.StructLayout({loop: 1 for loop in self.loops})
         self.position_layout = data.StructLayout(
             {
                 "row": data.StructLayout({name: ROW_BITS for name in self.channels}),
-                "entered": data.StructLayout({"start": 1, **{loop: 1 for loop in self.loops}}),
-                "last": data.StructLayout({loop: 1 for loop in self.loops}),
+                "entered": self._entered_layout,
+                "last": self._last_layout,
             }
         )
         super().__init__(
@@ -92,15 +94,13 @@ class LoopNest(wiring.Component):
 
     def elaborate(self, platform: object) -> Elaboratable:
         m = Module()
-        entered_layout = self.position_layout["entered"].shape
-        last_layout = self.position_layout["last"].shape
         advance = Signal()
         m.d.comb += advance.eq(~self.o.valid | self.o.ready)
 
         # Counters: which position comes next does not depend on addresses, so it is known early.
         active = Signal()
-        entered = Signal(entered_layout)
-        last = Signal(last_layout)
+        entered = Signal(self._entered_layout)
+        last = Signal(self._last_layout)
         inner_last: Value = Const(1, 1)
         with m.If(active & advance):
             m.d.sync += entered.start.eq(0)
@@ -129,8 +129,8 @@ class LoopNest(wiring.Component):
 
         # Stride selection.
         chosen_valid = Signal()
-        chosen_entered = Signal(entered_layout)
-        chosen_last = Signal(last_layout)
+        chosen_entered = Signal(self._entered_layout)
+        chosen_last = Signal(self._last_layout)
         with m.If(advance):
             m.d.sync += chosen_valid.eq(active)
             with m.If(active):

@@ -324,7 +324,7 @@ class AccScratchpad(wiring.Component):
                 m.d.comb += read.addr.eq(self.gemm_read.addr[:inner_bits])
             with m.Else():
                 m.d.comb += read.addr.eq(alu_row[:inner_bits])
-            bank_data.append(read.data)
+            bank_data.append(Value.cast(read.data))
 
         gemm_q, gemm_bank_q, alu_q, alu_bank_q = Signal(), Signal(), Signal(), Signal()
         chunk_q = Signal(len(chunk))
