@@ -8,7 +8,7 @@ import numpy as np
 
 from accelc.compiler.cpu.expressions import OPERATORS
 from accelc.compiler.cpu.ir import Index, Kernel, Val
-from accelc.compiler.cpu.parse import PARSERS, Parsed
+from accelc.compiler.cpu.parse import PARSERS, Operand, Parsed
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.graph import Node
 
@@ -194,6 +194,26 @@ def lower_group(plan: Plan, nodes: Sequence[Node]) -> None:
     )
     fused = Fused(extents, described, tuple(operations))
     plan.call(emit_fused, fused, names, [nodes[-1].outputs[0]])
+
+
+def single(
+    plan: Plan,
+    op: str,
+    operands: Sequence[Operand],
+    params: tuple[Any, ...],
+    output: str,
+    shape: Sequence[int],
+) -> None:
+    """One elementwise operator as a kernel of its own; ``output`` has ``shape``."""
+    inputs = [(name, broadcast_strides(view, shape)) for name, view in operands]
+    extents, strides = collapse(shape, [*(s for _, s in inputs), contiguous(shape)])
+    described = tuple(
+        (plan.dtype(name).name, s) for (name, _), s in zip(inputs, strides[:-1], strict=True)
+    )
+    numbers = tuple(~number for number in range(len(inputs)))
+    operation = Operation(op, params, numbers, plan.dtype(output).name)
+    fused = Fused(extents, described, (operation,))
+    plan.call(emit_fused, fused, [name for name, _ in inputs], [output])
 
 
 def group_nodes(

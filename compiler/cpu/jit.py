@@ -19,6 +19,27 @@ SEGMENT_SIGNATURE = ctypes.CFUNCTYPE(
 PREFIX = "accelc_segment_"
 
 
+class Pointers:
+    """The addresses of values inside a segment's entry function, each computed once."""
+
+    def __init__(self, entry: ll.Function, locations: Mapping[str, Location]) -> None:
+        self.b = ll.IRBuilder(entry.append_basic_block("entry"))
+        self._bases = dict(zip(("input", "output", "arena", "constant"), entry.args, strict=True))
+        self._locations = locations
+        self._known: dict[Location, ll.Value] = {}
+
+    def of(self, root: str) -> ll.Value:
+        location = self._locations[root]
+        if location not in self._known:
+            base, offset = self._bases[location.place], ll.Constant(I64, location.offset)
+            if location.place in ("input", "output"):
+                slot = self.b.gep(base, [offset], source_etype=POINTER)
+                self._known[location] = self.b.load(slot, typ=POINTER)
+            else:
+                self._known[location] = self.b.gep(base, [offset], source_etype=I8)
+        return self._known[location]
+
+
 def build_module(
     plan: Plan,
     segments: Sequence[Sequence[KernelCall]],
@@ -33,23 +54,7 @@ def build_module(
         entry = ll.Function(
             module, ll.FunctionType(ll.VoidType(), [POINTER] * 4), f"{PREFIX}{number}"
         )
-        b = ll.IRBuilder(entry.append_basic_block("entry"))
-        inputs, outputs, arena, constants = entry.args
-        cache: dict[Location, ll.Value] = {}
-
-        def pointer(name: str) -> ll.Value:
-            location = locations[plan.root(name)]
-            if location not in cache:
-                offset = ll.Constant(I64, location.offset)
-                if location.place in ("input", "output"):
-                    table = inputs if location.place == "input" else outputs
-                    slot = b.gep(table, [offset], source_etype=POINTER)
-                    cache[location] = b.load(slot, typ=POINTER)
-                else:
-                    base = arena if location.place == "arena" else constants
-                    cache[location] = b.gep(base, [offset], source_etype=I8)
-            return cache[location]
-
+        pointers = Pointers(entry, locations)
         for call in calls:
             function = kernels.get(call.key)
             if function is None:
@@ -58,8 +63,9 @@ def build_module(
                 call.emit(kernel, call.params)
                 kernel.finish()
                 function = kernels[call.key] = kernel.function
-            b.call(function, [pointer(name) for name in (*call.reads, *call.writes)])
-        b.ret_void()
+            names = (*call.reads, *call.writes)
+            pointers.b.call(function, [pointers.of(plan.root(name)) for name in names])
+        pointers.b.ret_void()
     return module
 
 

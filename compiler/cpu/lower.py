@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from accelc.compiler.cpu import integer, move, quantize
+from accelc.compiler.cpu import conv, integer, matmul, move, quantize
 from accelc.compiler.cpu.elementwise import group_nodes, is_elementwise, lower_group
 from accelc.compiler.cpu.plan import NotNative, Plan, ReferenceCall
 from accelc.compiler.cpu.target import Target, host_target
@@ -13,7 +13,9 @@ from accelc.isa.errors import UnsupportedOpError
 Lowering = Callable[[Plan, Node], None]
 
 LOWERINGS: dict[str, Lowering] = {
+    **conv.LOWERINGS,
     **integer.LOWERINGS,
+    **matmul.LOWERINGS,
     **move.LOWERINGS,
 }
 #: Importing it registers the quantizing elementwise operators.
