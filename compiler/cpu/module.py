@@ -168,6 +168,11 @@ class CpuModule:
             return self._object
         return Layout(self.graph, target).compile(target)
 
+    def llvm_text(self, target: Target | None = None) -> str:
+        """The LLVM assembly that ``object_bytes`` is made from."""
+        layout = self._layout if target is None else Layout(self.graph, target)
+        return layout.module_text(target or self._target)
+
     def constants_bytes(self, target: Target | None = None) -> bytes:
         """The constants in the layout the object code expects."""
         if target is None or target == self._target:
@@ -282,6 +287,10 @@ class Layout:
         for offset, array in self._images:
             image[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
         return image
+
+    def module_text(self, target: Target) -> str:
+        """Every segment as LLVM assembly."""
+        return str(build_module(self.plan, self.segments, self.locations, target))
 
     def compile(self, target: Target) -> bytes:
         """Relocatable object code of every segment."""
