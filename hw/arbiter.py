@@ -2,10 +2,10 @@
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from accelc.hw.dma import BURST
+from accelc.hw.fifo import Fifo
 from accelc.isa.config import AccelConfig
 
 #: Read bursts issued and not yet answered: single beats still cover 64 cycles of latency.
@@ -70,16 +70,16 @@ class ReadArbiter(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         # One entry per outstanding burst: 1 when it belongs to load.
-        m.submodules.owners = owners = SyncFIFO(width=1, depth=MAX_READS)
+        m.submodules.owners = owners = Fifo(unsigned(1), depth=MAX_READS)
         free = Signal()
         accept = Signal()
         m.d.comb += [
-            free.eq(self.enable & owners.w_rdy & (~self.ar.valid | self.ar.ready)),
+            free.eq(self.enable & owners.i.ready & (~self.ar.valid | self.ar.ready)),
             self.fetch.ready.eq(free),
             self.load.ready.eq(free & ~self.fetch.valid),
             accept.eq(free & (self.fetch.valid | self.load.valid)),
-            owners.w_en.eq(accept),
-            owners.w_data.eq(~self.fetch.valid),
+            owners.i.valid.eq(accept),
+            owners.i.payload.eq(~self.fetch.valid),
         ]
         with m.If(~self.ar.valid | self.ar.ready):
             m.d.sync += self.ar.valid.eq(accept)
@@ -88,17 +88,18 @@ class ReadArbiter(wiring.Component):
                 Mux(self.fetch.valid, self.fetch.payload.as_value(), self.load.payload.as_value())
             )
 
-        is_load = owners.r_data[0]
+        is_load = owners.o.payload
         m.d.comb += [
             self.o_fetch.payload.eq(self.r.payload),
             self.o_load.payload.eq(self.r.payload),
-            self.o_fetch.valid.eq(self.r.valid & self.enable & owners.r_rdy & ~is_load),
-            self.o_load.valid.eq(self.r.valid & self.enable & owners.r_rdy & is_load),
+            self.o_fetch.valid.eq(self.r.valid & self.enable & owners.o.valid & ~is_load),
+            self.o_load.valid.eq(self.r.valid & self.enable & owners.o.valid & is_load),
             self.r.ready.eq(
-                owners.r_rdy & (~self.enable | Mux(is_load, self.o_load.ready, self.o_fetch.ready))
+                owners.o.valid
+                & (~self.enable | Mux(is_load, self.o_load.ready, self.o_fetch.ready))
             ),
             self.beat.eq(self.r.valid & self.r.ready),
-            owners.r_en.eq(self.beat & self.r.payload.last),
-            self.idle.eq(~self.ar.valid & ~owners.r_rdy),
+            owners.o.ready.eq(self.beat & self.r.payload.last),
+            self.idle.eq(~self.ar.valid & ~owners.o.valid),
         ]
         return m

@@ -2,9 +2,9 @@
 
 from amaranth.hdl import Module, Signal, unsigned
 from amaranth.lib import stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from accelc.hw.fifo import Fifo
 from accelc.hw.layouts import HEADER
 from accelc.hw.tokens import TokenPorts
 from accelc.isa.spec import HEADER_BITS, INSTRUCTION_BITS, Unit
@@ -67,7 +67,7 @@ class Dispatcher(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.masks = masks = SyncFIFO(width=len(Unit), depth=MAX_IN_FLIGHT)
+        m.submodules.masks = masks = Fifo(unsigned(len(Unit)), depth=MAX_IN_FLIGHT)
         header = HEADER(self.i.payload[:HEADER_BITS])
 
         complete = Signal()
@@ -75,11 +75,11 @@ class Dispatcher(wiring.Component):
             complete.eq((header.wait & ~self.tokens.available) == 0),
             self.waiting.eq(self.i.valid & ~complete),
             self.o.payload.eq(self.i.payload),
-            self.o.valid.eq(self.i.valid & self.enable & complete & masks.w_rdy),
-            self.i.ready.eq(self.o.ready & self.enable & complete & masks.w_rdy),
+            self.o.valid.eq(self.i.valid & self.enable & complete & masks.i.ready),
+            self.i.ready.eq(self.o.ready & self.enable & complete & masks.i.ready),
             self.start.eq(self.o.valid & self.o.ready),
-            masks.w_en.eq(self.start),
-            masks.w_data.eq(header.signal),
+            masks.i.valid.eq(self.start),
+            masks.i.payload.eq(header.signal),
         ]
         with m.If(self.start):
             m.d.comb += self.tokens.take.eq(header.wait)
@@ -92,11 +92,11 @@ class Dispatcher(wiring.Component):
         settled = Signal()
         with m.If(self.done | (owed != 0)):
             m.d.comb += [
-                due.eq(masks.r_data & ~sent),
+                due.eq(masks.o.payload & ~sent),
                 self.tokens.send.eq(due & ~self.tokens.full),
                 settled.eq((due & self.tokens.full) == 0),
             ]
             m.d.sync += sent.eq((sent | self.tokens.send) & ~settled.replicate(len(Unit)))
-        m.d.comb += [masks.r_en.eq(settled), self.running.eq(masks.level != owed)]
+        m.d.comb += [masks.o.ready.eq(settled), self.running.eq(masks.level != owed)]
         m.d.sync += owed.eq(owed + self.done - settled)
         return m

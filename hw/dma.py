@@ -2,11 +2,11 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from accelc.hw.axi import ADDRESS_BITS, PAGE_BYTES
+from accelc.hw.fifo import Fifo
 from accelc.hw.layouts import ScratchRead, beat_address_bits
 from accelc.isa.config import AccelConfig
 
@@ -326,20 +326,20 @@ class WriteEngine(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        m.submodules.lengths = lengths = SyncFIFO(width=9, depth=MAX_WRITES)
-        m.submodules.unacknowledged = acks = SyncFIFO(width=1, depth=MAX_WRITES)
+        m.submodules.lengths = lengths = Fifo(unsigned(9), depth=MAX_WRITES)
+        m.submodules.unacknowledged = acks = Fifo(unsigned(1), depth=MAX_WRITES)
 
         # Address channel: a register, then the bus.
         accept = Signal()
         m.d.comb += [
             self.i.ready.eq(
-                self.enable & lengths.w_rdy & acks.w_rdy & (~self.aw.valid | self.aw.ready)
+                self.enable & lengths.i.ready & acks.i.ready & (~self.aw.valid | self.aw.ready)
             ),
             accept.eq(self.i.valid & self.i.ready),
-            lengths.w_en.eq(accept),
-            lengths.w_data.eq(Cat(self.i.payload.len, self.i.payload.last)),
-            acks.w_en.eq(accept),
-            acks.w_data.eq(self.i.payload.last),
+            lengths.i.valid.eq(accept),
+            lengths.i.payload.eq(Cat(self.i.payload.len, self.i.payload.last)),
+            acks.i.valid.eq(accept),
+            acks.i.payload.eq(self.i.payload.last),
         ]
         with m.If(~self.aw.valid | self.aw.ready):
             m.d.sync += self.aw.valid.eq(accept)
@@ -347,7 +347,7 @@ class WriteEngine(wiring.Component):
             m.d.sync += self.aw.payload.eq(self.i.payload)
 
         # Reader: one burst after the other, instructions begin at their own row.
-        m.submodules.beats = beats = SyncFIFO(width=config.bus_bytes * 8 + 2, depth=4)
+        m.submodules.beats = beats = Fifo(write_beat_layout(config), depth=4)
         active = Signal()
         fresh = Signal(init=1)
         left = Signal(8, reset_less=True)
@@ -367,8 +367,10 @@ class WriteEngine(wiring.Component):
             self.scratch.en.eq(read),
             self.scratch.addr.eq(addr),
             self.range_error.eq(read & ~within),
-            take.eq((~active | (read & end_burst)) & lengths.r_rdy & (~fresh | self.i_start.valid)),
-            lengths.r_en.eq(take),
+            take.eq(
+                (~active | (read & end_burst)) & lengths.o.valid & (~fresh | self.i_start.valid)
+            ),
+            lengths.o.ready.eq(take),
             self.i_start.ready.eq(take & fresh),
         ]
         with m.If(read):
@@ -376,7 +378,7 @@ class WriteEngine(wiring.Component):
             with m.If(end_burst):
                 m.d.sync += active.eq(0)
         with m.If(take):
-            m.d.sync += [active.eq(1), Cat(left, fresh).eq(lengths.r_data)]
+            m.d.sync += [active.eq(1), Cat(left, fresh).eq(lengths.o.payload)]
             with m.If(fresh):
                 m.d.sync += addr.eq(self.i_start.payload)
         m.d.sync += [
@@ -385,28 +387,23 @@ class WriteEngine(wiring.Component):
             arriving_valid.eq(within & self.enable),
         ]
         m.d.comb += [
-            beats.w_en.eq(arriving),
-            beats.w_data.eq(Cat(self.scratch.data, arriving_last, arriving_valid)),
+            beats.i.valid.eq(arriving),
+            beats.i.payload.data.eq(self.scratch.data),
+            beats.i.payload.last.eq(arriving_last),
+            beats.i.payload.strb.eq(arriving_valid.replicate(config.bus_bytes)),
         ]
 
         # Data channel.
-        width = config.bus_bytes * 8
-        m.d.comb += [
-            self.w.valid.eq(beats.r_rdy),
-            beats.r_en.eq(self.w.ready),
-            self.w.payload.data.eq(beats.r_data[:width]),
-            self.w.payload.last.eq(beats.r_data[width]),
-            self.w.payload.strb.eq(beats.r_data[width + 1].replicate(config.bus_bytes)),
-            self.beat.eq(self.w.valid & self.w.ready),
-        ]
+        wiring.connect(m, wiring.flipped(self.w), beats.o)
+        m.d.comb += self.beat.eq(self.w.valid & self.w.ready)
 
         # Response channel: acknowledgements come in order, all bursts have the same ID.
         m.d.comb += [
             self.b.ready.eq(1),
-            acks.r_en.eq(self.b.valid),
-            self.acknowledged.eq(self.b.valid & acks.r_data),
+            acks.o.ready.eq(self.b.valid),
+            self.acknowledged.eq(self.b.valid & acks.o.payload),
             self.response_error.eq(self.b.valid & self.b.payload[1]),
-            self.idle.eq(~self.aw.valid & ~acks.r_rdy & ~self.w.valid),
+            self.idle.eq(~self.aw.valid & ~acks.o.valid & ~self.w.valid),
         ]
         return m
 

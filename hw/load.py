@@ -4,12 +4,12 @@ import enum
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from accelc.hw.arbiter import read_beat_layout
 from accelc.hw.dma import BURST, BurstSplitter, RunGenerator
+from accelc.hw.fifo import Fifo
 from accelc.hw.layouts import (
     ScratchWrite,
     beat_address_bits,
@@ -278,20 +278,18 @@ class Load(wiring.Component):
         m.submodules.runs = runs = RunGenerator(config)
         m.submodules.bursts = bursts = BurstSplitter(config)
         layout = job_layout(config)
-        m.submodules.jobs = jobs = SyncFIFO(width=layout.size, depth=config.queue_depth)
+        m.submodules.jobs = jobs = Fifo(layout, depth=config.queue_depth)
         m.submodules.receiver = receiver = LoadReceiver(config)
         wiring.connect(m, runs.o, bursts.i)
         wiring.connect(m, wiring.flipped(self.ar), bursts.o)
         wiring.connect(m, wiring.flipped(self.r), receiver.r)
+        wiring.connect(m, jobs.o, receiver.i)
         for outer, inner in zip(self.scratch, receiver.scratch, strict=True):
             wiring.connect(m, wiring.flipped(outer), inner)
         m.d.comb += [
             runs.memory_base.eq(self.memory_base),
             runs.memory_bytes.eq(self.memory_bytes),
             self.done.eq(receiver.done),
-            receiver.i.valid.eq(jobs.r_rdy),
-            receiver.i.payload.eq(jobs.r_data),
-            jobs.r_en.eq(receiver.i.ready),
         ]
 
         # Stage 0: the instruction.
@@ -359,15 +357,15 @@ class Load(wiring.Component):
         m.d.comb += [
             moves.eq(job1.has_data & job1.has_planes),
             leave1.eq(
-                valid1 & (fault1 == ErrorCode.NONE) & jobs.w_rdy & (runs.i.ready | ~moves)
+                valid1 & (fault1 == ErrorCode.NONE) & jobs.i.ready & (runs.i.ready | ~moves)
             ),
-            jobs.w_en.eq(leave1),
-            jobs.w_data.eq(job1),
+            jobs.i.valid.eq(leave1),
+            jobs.i.payload.eq(job1),
             runs.i.valid.eq(
-                valid1 & (fault1 == ErrorCode.NONE) & jobs.w_rdy & moves
+                valid1 & (fault1 == ErrorCode.NONE) & jobs.i.ready & moves
             ),
             runs.i.payload.eq(transfer1),
-            self.busy.eq(valid0 | valid1 | jobs.r_rdy | receiver.busy),
+            self.busy.eq(valid0 | valid1 | jobs.o.valid | receiver.busy),
         ]  # fmt: skip
 
         with m.If(self.error == ErrorCode.NONE):

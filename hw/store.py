@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Cat, Const, Module, Signal, unsigned
 from amaranth.lib import stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -14,6 +13,7 @@ from accelc.hw.dma import (
     transfer_layout,
     write_beat_layout,
 )
+from accelc.hw.fifo import Fifo
 from accelc.hw.layouts import ScratchRead, beat_address_bits, instruction_layout
 from accelc.isa.config import AccelConfig
 from accelc.isa.registers import ErrorCode
@@ -86,9 +86,10 @@ class Store(wiring.Component):
         m.submodules.runs = runs = RunGenerator(config)
         m.submodules.bursts = bursts = BurstSplitter(config)
         m.submodules.engine = engine = WriteEngine(config)
-        m.submodules.starts = starts = SyncFIFO(width=start_bits, depth=config.queue_depth)
+        m.submodules.starts = starts = Fifo(unsigned(start_bits), depth=config.queue_depth)
         wiring.connect(m, runs.o, bursts.i)
         wiring.connect(m, bursts.o, engine.i)
+        wiring.connect(m, starts.o, engine.i_start)
         wiring.connect(m, wiring.flipped(self.out_read), engine.scratch)
         wiring.connect(m, wiring.flipped(self.aw), engine.aw)
         wiring.connect(m, wiring.flipped(self.w), engine.w)
@@ -98,9 +99,6 @@ class Store(wiring.Component):
             runs.memory_bytes.eq(self.memory_bytes),
             engine.enable.eq(self.enable),
             engine.limit.eq(config.out_rows << row_beats),
-            engine.i_start.valid.eq(starts.r_rdy),
-            engine.i_start.payload.eq(starts.r_data),
-            starts.r_en.eq(engine.i_start.ready),
             self.beat.eq(engine.beat),
             self.idle.eq(engine.idle),
         ]
@@ -152,8 +150,8 @@ class Store(wiring.Component):
             runs.i.valid.eq(valid1 & ~empty1 & ~beyond1 & (in_flight != config.queue_depth)),
             runs.i.payload.eq(transfer1),
             issue.eq(runs.i.valid & runs.i.ready),
-            starts.w_en.eq(issue),
-            starts.w_data.eq(start1),
+            starts.i.valid.eq(issue),
+            starts.i.payload.eq(start1),
             skip.eq(valid1 & empty1 & (in_flight == 0)),
             leave1.eq(issue | skip),
             self.done.eq(engine.acknowledged | skip),

@@ -1,0 +1,62 @@
+"""A first-in first-out queue between two streams."""
+
+from amaranth.hdl import Module, Mux, ShapeLike, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+
+class Fifo(wiring.Component):
+    """Holds ``depth`` payloads in distributed memory; for short queues whose head is looked at.
+
+    Throughput: one payload per cycle. Latency: 1 cycle. A full queue takes nothing in the cycle in
+    which it gives something away.
+
+    Members
+    -------
+    i : In(stream of shape)
+    o : Out(stream of shape)
+    level : Out(range(depth + 1))
+        Payloads inside.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+    level: Signal
+
+    def __init__(self, shape: ShapeLike, *, depth: int) -> None:
+        self._shape = shape
+        self._depth = depth
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        depth = self._depth
+        # Kept for the proofs, which look into the memory.
+        self.storage = Memory(shape=self._shape, depth=depth, init=[])
+        m.submodules.storage = self.storage
+        self.write = write = self.storage.write_port()
+        self.read = read = self.storage.read_port(domain="comb")
+        pushed = Signal()
+        popped = Signal()
+        m.d.comb += [
+            self.i.ready.eq(self.level != depth),
+            self.o.valid.eq(self.level != 0),
+            pushed.eq(self.i.valid & self.i.ready),
+            popped.eq(self.o.valid & self.o.ready),
+            write.en.eq(pushed),
+            write.data.eq(self.i.payload),
+            self.o.payload.eq(read.data),
+        ]
+        with m.If(pushed):
+            m.d.sync += write.addr.eq(Mux(write.addr == depth - 1, 0, write.addr + 1))
+        with m.If(popped):
+            m.d.sync += read.addr.eq(Mux(read.addr == depth - 1, 0, read.addr + 1))
+        m.d.sync += self.level.eq(self.level + pushed - popped)
+        return m
