@@ -18,9 +18,7 @@ from accelc.compiler.cpu.quantize import saturate
 from accelc.compiler.graph import Array, Node
 
 
-def run_gemm(
-    plan: Plan, gemm: Gemm, a: str, b: str, bias: str | None, out: str
-) -> None:
+def run_gemm(plan: Plan, gemm: Gemm, a: str, b: str, bias: str | None, out: str) -> None:
     """Append the call with the scratch panel it needs."""
     reads = [a, b] + ([bias] if bias else [])
     panel = gemm.panel_elems(plan.target.vector_bytes)
@@ -180,7 +178,9 @@ def recenter(plan: Plan, name: str, zero: str, view: Operand | None) -> str:
         flat = known_zero.astype(np.int32)
         if flat.size > 1:
             flat = flat.reshape(view[1] if view else (-1,))
-        return plan.constant(known.astype(np.int32) - flat.reshape(flat.shape if flat.size > 1 else ()))
+        return plan.constant(
+            known.astype(np.int32) - flat.reshape(flat.shape if flat.size > 1 else ())
+        )
     out = plan.temporary(shape, np.int32)
     operands: list[Operand] = [(name, shape)]
     if zero:

@@ -188,9 +188,7 @@ def unrolled(
 ) -> None:
     """One row, few taps (depthwise convolution): all weights stay in registers."""
     dtype = np.dtype(s.dtype)
-    weights = [
-        k.splat(k.load(a[0], dtype, k.iadd(a[1], t)), lanes) for t in range(len(s.taps))
-    ]
+    weights = [k.splat(k.load(a[0], dtype, k.iadd(a[1], t)), lanes) for t in range(len(s.taps))]
     zero = k.value(0, dtype, lanes)
     start = zero if bias is None else k.splat(k.load(bias, dtype, bias0), lanes)
     width = lanes * vectors
@@ -214,7 +212,9 @@ class TapOffsets:
         self._k = k
         self._offsets = offsets
         step = offsets[1] - offsets[0] if len(offsets) > 1 else 0
-        self._step = step if all(o == offsets[0] + i * step for i, o in enumerate(offsets)) else None
+        self._step = (
+            step if all(o == offsets[0] + i * step for i, o in enumerate(offsets)) else None
+        )
         if self._step is None:
             kind = ll.ArrayType(ll.IntType(64), len(offsets))
             table = ll.GlobalVariable(k.module, kind, f"{k.function.name}_taps")

@@ -3,7 +3,17 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from accelc.compiler.cpu import conv, integer, matmul, move, quantize
+from accelc.compiler.cpu import (
+    conv,
+    integer,
+    matmul,
+    move,
+    normalize,
+    pool,
+    quantize,
+    reduce,
+    resize,
+)
 from accelc.compiler.cpu.elementwise import group_nodes, is_elementwise, lower_group
 from accelc.compiler.cpu.plan import NotNative, Plan, ReferenceCall
 from accelc.compiler.cpu.target import Target, host_target
@@ -17,6 +27,10 @@ LOWERINGS: dict[str, Lowering] = {
     **integer.LOWERINGS,
     **matmul.LOWERINGS,
     **move.LOWERINGS,
+    **normalize.LOWERINGS,
+    **pool.LOWERINGS,
+    **reduce.LOWERINGS,
+    **resize.LOWERINGS,
 }
 #: Importing it registers the quantizing elementwise operators.
 assert quantize.PARSERS

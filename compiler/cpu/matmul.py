@@ -161,8 +161,8 @@ def lower_qgemm(plan: Plan, node: Node) -> None:
     single(plan, "Rescale", operands, (), out, shape)
 
 
-OPERATORS["Rescale"] = lambda v, p, d: (v[0] + v[3] if len(v) > 3 else v[0]).convert(d) * (
-    v[1] * v[2]
+OPERATORS["Rescale"] = lambda v, p, d: (
+    (v[0] + v[3] if len(v) > 3 else v[0]).convert(d) * (v[1] * v[2])
 )
 
 LOWERINGS: dict[str, Callable[[Plan, Node], None]] = {

@@ -89,17 +89,13 @@ class Planes:
         return sum((o - 1) * p for o, p in zip(outputs, self.pitch, strict=True)) + 1
 
 
-def planes(
-    plan: Plan, source: str, channels: int, window: Window, pad: str, slack: int
-) -> Planes:
+def planes(plan: Plan, source: str, channels: int, window: Window, pad: str, slack: int) -> Planes:
     """Deal ``source``, ``(channels, *inputs)``, out into padded planes; ``pad`` is a scalar value's name.
 
     ``slack`` elements behind the last plane may be read. Without padding and strides it is the input itself.
     """
     rank = len(window.kernel)
-    padded = [
-        b + i + a for b, i, a in zip(window.before, window.inputs, window.after, strict=True)
-    ]
+    padded = [b + i + a for b, i, a in zip(window.before, window.inputs, window.after, strict=True)]
     extents = [-(-size // s) for size, s in zip(padded, window.strides, strict=True)]
     plane = int(np.prod(extents))
     pitch = contiguous(extents)

@@ -46,6 +46,17 @@ def _requantize(x: Val, scale: Val, zero: Val, dtype: np.dtype[Any]) -> Val:
     return saturate((x / scale).rint() + zero.convert(FLOAT32), dtype)
 
 
+def _quantize_inside(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
+    """``rint(x / scale + zero_point)``."""
+    return saturate((v[0] / v[1] + v[2].convert(FLOAT32)).rint(), d)
+
+
+def _mean_requantize(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
+    """Sum, x scale, y scale, zero point; ``p`` is the number of summands."""
+    factor = v[1] / (v[2] * p[0])
+    return saturate((v[0].convert(FLOAT32) * factor).rint() + v[3].convert(FLOAT32), d)
+
+
 def _qlinear_add(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
     """``rint(a*ra + b*rb + F)`` with fused multiply-adds; the zero point is inside (in ``F``)."""
     a, sa, za, b, sb, zb, sc, zc = v
@@ -146,6 +157,8 @@ OPERATORS.update(
         # uint8 q and int8 q - 128 differ in the highest bit
         "FlipSign": lambda v, p, d: (v[0] ^ v[0].like(-128)).convert(d),
         "QuantizeLinear": _quantize,
+        "QuantizeInside": _quantize_inside,
+        "MeanRequantize": _mean_requantize,
         "DequantizeLinear": _dequantize,
         "com.microsoft.QLinearAdd": _qlinear_add,
         "com.microsoft.QLinearMul": _qlinear_mul,

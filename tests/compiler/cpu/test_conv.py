@@ -124,7 +124,9 @@ def test_qlinear_conv(
         for i in range(3):
             for j in range(3):
                 part = padded[:, first : first + per, i : i + size, j : j + size]
-                acc[:, number] += np.einsum("nchw,c->nhw", part, w[number, :, i, j].astype(np.int64))
+                acc[:, number] += np.einsum(
+                    "nchw,c->nhw", part, w[number, :, i, j].astype(np.int64)
+                )
     acc += bias[:, None, None]
     scale = np.broadcast_to((xs * ws) / ys, o)[:, None, None]
     real = acc.astype(np.float32) * scale.astype(np.float32)

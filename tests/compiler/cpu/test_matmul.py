@@ -77,7 +77,9 @@ def test_qlinear_matmul(columns: bool, compile_node: Check, rng: np.random.Gener
     constants = {name: np.asarray(value) for name, value in constants.items()}
     acc = (a.astype(np.int64) - za) @ (b.astype(np.int64) - zb)
     want = np.clip(np.rint(acc.astype(np.float32) * (sa * sb / sy)) + zy, 0, 255)
-    module, _ = compile_node("QLinearMatMul", {"a": a}, {"y": ((2, 5, 8), np.uint8)}, {}, constants, 17)
+    module, _ = compile_node(
+        "QLinearMatMul", {"a": a}, {"y": ((2, 5, 8), np.uint8)}, {}, constants, 17
+    )
     np.testing.assert_array_equal(module.run({"a": a})["y"], want)
 
 
@@ -95,6 +97,11 @@ def test_qgemm(transposed: int, compile_node: Check, rng: np.random.Generator) -
     acc = (a.astype(np.int64) - 3) @ b.astype(np.int64) + c
     want = np.clip(np.rint(acc.astype(np.float32) * (sa * sb / sy)) + 7, -128, 127)
     module, _ = compile_node(
-        "com.microsoft.QGemm", {"a": a}, {"y": ((3, 8), np.int8)}, {"transB": transposed}, constants, 17
+        "com.microsoft.QGemm",
+        {"a": a},
+        {"y": ((3, 8), np.int8)},
+        {"transB": transposed},
+        constants,
+        17,
     )
     np.testing.assert_array_equal(module.run({"a": a})["y"], want)
