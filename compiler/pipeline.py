@@ -9,8 +9,9 @@ from typing import Any
 from onnx import ModelProto
 
 from accelc.compiler import frontend
-from accelc.compiler.accelerator import LowerOptions, lower
-from accelc.compiler.graph import Graph
+from accelc.compiler.accelerator import LOWERINGS, LowerOptions, lower
+from accelc.compiler.graph import Graph, Node
+from accelc.compiler.integer import Post
 from accelc.compiler.partition import (
     Place,
     Placement,
@@ -18,7 +19,7 @@ from accelc.compiler.partition import (
     partition,
     subgraph,
 )
-from accelc.compiler.placement import place_nodes
+from accelc.compiler.place import TARGETS, placements
 from accelc.compiler.verify import verify
 from accelc.isa.config import REFERENCE, AccelConfig
 from accelc.isa.errors import ConfigError
@@ -26,7 +27,6 @@ from accelc.isa.program import Program
 
 #: Called with a short phrase when a stage begins, for whoever shows progress.
 Progress = Callable[[str], None]
-TARGETS = ("vta", "cpu")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class CompiledModel:
     config: AccelConfig | None
     graph: Graph
     steps: tuple[Step, ...]
+    #: One per node of the graph, in its order.
     placements: tuple[Placement, ...]
 
     @property
@@ -71,6 +72,34 @@ def build_graph(
 ) -> Graph:
     """Read a model and make it integer; without accelerator as for REFERENCE."""
     return frontend.build(model, config=config or REFERENCE, dims=dims)
+
+
+def _missing_unit(node: Node, config: AccelConfig) -> str | None:
+    """Why an accelerator of ``config`` cannot run an integer operator; None if it can."""
+    if node.op not in LOWERINGS:
+        return f"the accelerator has no {node.op}"
+    post = node.attrs.get("post", Post())
+    if (post.table or node.op == "int.lookup") and not config.lut:
+        return f"configuration {config.name} has no look-up table"
+    if post.add is not None and not config.add:
+        return f"configuration {config.name} has no add stage"
+    return None
+
+
+def place_nodes(graph: Graph, target: str, config: AccelConfig | None) -> tuple[Placement, ...]:
+    """Decide for every node where it runs; with ``config`` None that is the CPU."""
+    found = placements(graph, config or REFERENCE, target)
+
+    def place(node: Node) -> Placement:
+        tier, reason = found[node.name].tier, found[node.name].reason
+        if tier != "accelerator":
+            return Placement(node.name, node.op, Place.CPU, reason, tier == "reference")
+        missing = None if config is None else _missing_unit(node, config)
+        if missing is not None:
+            return Placement(node.name, node.op, Place.CPU, missing)
+        return Placement(node.name, node.op, Place.ACCELERATOR)
+
+    return tuple(place(node) for node in graph.nodes)
 
 
 def compile_model(
@@ -101,9 +130,9 @@ def compile_model(
     config = config if target == "vta" else None
     progress("reading the model")
     graph = build_graph(model, config, dims)
-    placements = place_nodes(graph, target, config)
+    placed = place_nodes(graph, target, config)
     steps: list[Step] = []
-    segments = partition(graph, [placement.place for placement in placements])
+    segments = partition(graph, [placement.place for placement in placed])
     regions = Counter(segment.place for segment in segments)[Place.ACCELERATOR]
     for index, segment in enumerate(segments):
         part = subgraph(graph, segment.nodes, f"{graph.name}.{index}")
@@ -116,4 +145,4 @@ def compile_model(
         progress(f"verifying accelerator region {number} of {regions}")
         verify(lowered.program)
         steps.append(Step(segment.place, segment.nodes, part, lowered.program, lowered.packings))
-    return CompiledModel(target, config, graph, tuple(steps), placements)
+    return CompiledModel(target, config, graph, tuple(steps), placed)

@@ -98,7 +98,7 @@ class TestCompile:
         assert result.code == 0
         assert "note: symbolic batch dimension 'batch' set to 1\n" in result.err
         assert "nodes on the accelerator 1x4x4" in result.out
-        assert "image/quantize (QuantizeLinear): float to integer" in result.out
+        assert "image/quantize (QuantizeLinear): quantization of an input" in result.out
         assert out.stat().st_size > 10_000
 
     def test_the_cpu_target(self, accelc: Any, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ class TestCompile:
     @pytest.mark.parametrize(
         ("stage", "expected"),
         [
-            ("graph", "int.conv res1_conv1("),
+            ("graph", "  # res1_conv1\n"),
             ("schedule", "layer res1_conv1 (int.conv): 147456 MACs"),
             ("asm", "# res1_conv1 (int.conv)\n"),
         ],

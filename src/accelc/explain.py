@@ -8,8 +8,7 @@ from typing import Any
 from accelc.artifact import Artifact
 from accelc.compiler.graph import Graph
 from accelc.compiler.partition import Place, Placement, multiply_accumulates
-from accelc.compiler.pipeline import build_graph
-from accelc.compiler.placement import place_nodes
+from accelc.compiler.pipeline import build_graph, place_nodes
 from accelc.isa.config import AccelConfig
 
 

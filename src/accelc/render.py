@@ -1,70 +1,11 @@
-"""Stages of compilation as text: the graph, the placement, the schedule of a program."""
+"""A compiled model as text: its steps, the schedule of its programs, their assembly."""
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
-
-from accelc.compiler.graph import Graph, TensorType
 from accelc.compiler.pipeline import CompiledModel
 from accelc.isa import asm
 from accelc.isa.program import Program
 from accelc.isa.spec import Instruction
-
-#: Larger constants are summarised by their type alone.
-_INLINE_ELEMENTS = 8
-
-
-def _value(value: Any) -> str:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        default = {f.name: f.default for f in dataclasses.fields(value)}
-        changed = [
-            f"{name}={_value(getattr(value, name))}"
-            for name in default
-            if getattr(value, name) != default[name]
-        ]
-        return f"{type(value).__name__}({', '.join(changed)})"
-    if isinstance(value, np.ndarray):
-        if value.size <= _INLINE_ELEMENTS:
-            return " ".join(str(value.tolist()).split())
-        return f"<{value.dtype} {list(value.shape)}>"
-    text = str(value)
-    return text if len(text) < 80 and "\n" not in text else f"<{type(value).__name__}>"
-
-
-def type_text(kind: TensorType) -> str:
-    """``int8[1, 8, 8, 16] (q - -3) * 0.25``."""
-    text = f"{kind.dtype}{list(kind.shape)}"
-    if kind.quant is None:
-        return text
-    if kind.quant.per_tensor:
-        zero, scale = (
-            int(kind.quant.zero_point.reshape(-1)[0]),
-            float(kind.quant.scale.reshape(-1)[0]),
-        )
-        return f"{text} (q - {zero}) * {scale:.9g}"
-    return f"{text} per channel of axis {kind.quant.axis}"
-
-
-def graph_text(graph: Graph) -> str:
-    """The typed graph, one node a line; constants first where they are short."""
-    lines = [f"graph {graph.name} (opset {graph.opset})"]
-    lines += [f"note {note}" for note in graph.notes]
-    lines += [f"input {name}: {type_text(graph.types[name])}" for name in graph.inputs]
-    lines += [
-        f"constant {name}: {type_text(graph.types[name])}"
-        + (f" = {_value(array)}" if array.size <= _INLINE_ELEMENTS else "")
-        for name, array in graph.constants.items()
-    ]
-    for node in graph.nodes:
-        attrs = "".join(f" {name}={_value(value)}" for name, value in node.attrs.items())
-        results = ", ".join(
-            f"{name}: {type_text(graph.types[name])}" for name in node.outputs if name
-        )
-        lines.append(f"{node.op} {node.name}({', '.join(node.inputs)}){attrs} -> {results}")
-    lines += [f"output {name}" for name in graph.outputs]
-    return "\n".join(lines) + "\n"
 
 
 def schedule_text(model: CompiledModel) -> str:

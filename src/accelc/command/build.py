@@ -56,9 +56,10 @@ def _cpu_stage(stage: str) -> Callable[["Artifact"], Files]:
 def _text_stage(name: str) -> Callable[["Artifact"], Files]:
     def emit(artifact: "Artifact") -> Files:
         from accelc import render
+        from accelc.compiler.text import to_text
 
         if name == "graph":
-            return {"": render.graph_text(artifact.model.graph)}
+            return {"": to_text(artifact.model.graph)}
         if not artifact.programs:
             raise InputError(
                 f"there is no {name}: nothing runs on the accelerator; compile with --target vta"

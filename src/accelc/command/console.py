@@ -14,8 +14,8 @@ from rich.text import Text
 
 #: Progress and notes go here, so that stdout stays clean for results.
 stderr = Console(stderr=True, highlight=False)
-#: Narrower than this, a table loses its words.
-_MINIMUM_COLUMNS = 100
+#: Where there is no terminal, tables get room for long names.
+_MINIMUM_COLUMNS = 160
 
 
 @contextlib.contextmanager
