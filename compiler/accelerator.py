@@ -22,6 +22,7 @@ from accelc.compiler.memory_plan import (
 )
 from accelc.compiler.region import RegionBuilder
 from accelc.compiler.schedule import schedule
+from accelc.compiler.split_pool import split_pools
 from accelc.compiler.tile import ConvShape, choose_conv
 from accelc.compiler.tokens import insert_tokens
 from accelc.compiler.verify import verify
@@ -83,6 +84,8 @@ def lower(
     unknown = sorted({f"{n.op} ({n.name})" for n in graph.nodes if n.op not in LOWERINGS})
     if unknown:
         raise UnsupportedOpError(f"no accelerator lowering for {', '.join(unknown)}")
+    original = graph
+    graph, layers = split_pools(graph, config)
     patched = _patched_nodes(graph, config) if options.patches else {}
     packings = _packings(graph, patched)
     plan = plan_memory(_lifetimes(graph, packings, config))
@@ -98,8 +101,8 @@ def lower(
         patched={node: views[region] for node, region in patched.items()},
     )
     _constant_operands(builder)
-    for index, node in enumerate(graph.nodes):
-        builder.layer = index
+    for layer, node in zip(layers, graph.nodes, strict=True):
+        builder.layer = layer
         LOWERINGS[node.op](builder, node)
     tasks = schedule(builder.steps, config)
     instructions = insert_tokens([t.instruction for t in tasks], config, plan.peak_bytes)
@@ -109,7 +112,7 @@ def lower(
     }
     input_names = [n for n, p in packings.items() if p.value in graph.inputs]
     program = finish(
-        graph,
+        original,
         config,
         tasks=tasks,
         instructions=instructions,
@@ -168,7 +171,7 @@ def _patched_nodes(graph: Graph, config: AccelConfig) -> dict[str, str]:
 
 
 def _packings(graph: Graph, patched: Mapping[str, str]) -> dict[str, Packing]:
-    """Packing of every activation; an input all of whose readers are patched has no plain region."""
+    """Packing of every activation; an input read only as patches has no plain region."""
     packings: dict[str, Packing] = {}
     consumers = graph.consumers()
     for name in graph.inputs:
@@ -195,7 +198,7 @@ def _shape(graph: Graph, name: str) -> tuple[int, int, int, int]:
 def _lifetimes(
     graph: Graph, packings: Mapping[str, Packing], config: AccelConfig
 ) -> list[Lifetime]:
-    """When each activation is alive, in node numbers; inputs stay, so that a second run finds them."""
+    """When each activation is alive, in node numbers; inputs stay for a second run."""
     end = len(graph.nodes)
     born = {output: index for index, node in enumerate(graph.nodes) for output in node.outputs}
     dies = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}

@@ -18,7 +18,7 @@ Rows = NDArray[np.int64]
 
 
 class Space(enum.IntEnum):
-    """Everything two units can disagree about; the first five are numbered as ``isa.spec.Buffer``."""
+    """What two units can conflict on; the first five are numbered as ``isa.spec.Buffer``."""
 
     INP = 0
     WGT = 1
@@ -85,7 +85,7 @@ def row_bytes(space: Space, config: AccelConfig) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """One set of rows (of ``MEMORY``: bus beats) that an instruction touches, each at least once."""
+    """Rows (of ``MEMORY``: bus beats) that an instruction touches, each at least once."""
 
     space: Space
     rows: Rows
@@ -119,7 +119,7 @@ def beats(i: Load | Store, nbytes: int, bus_bytes: int) -> Rows:
 
 
 def footprint(i: Instruction, config: AccelConfig) -> tuple[Access, ...]:
-    """Everything ``i`` reads and writes. Rows may lie beyond the scratchpad: that is for others to judge."""
+    """Everything ``i`` reads and writes; rows may lie beyond the scratchpad."""
     match i:
         case Load():
             space = Space(Buffer(i.buffer))

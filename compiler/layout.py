@@ -1,9 +1,10 @@
 """How tensors lie in device memory: the packed layouts, with NumPy as their definition.
 
-A logical int8 tensor ``(n, h, w, c)`` is packed as ``[n / batch][h][w][c_pad / block_in][batch][block_in]``:
-images are grouped by ``batch``, channels are cut in blocks, and one block of one pixel is one row of
-the ``inp`` scratchpad. ``c_pad`` is ``c`` rounded up to ``block_out``, so that the same bytes are whole
-rows of ``vin`` and ``out`` too. What the padding channels and padding images hold is arbitrary.
+A logical int8 tensor ``(n, h, w, c)`` is packed as ``[n / batch][h][w][c_pad /
+block_in][batch][block_in]``: images are grouped by ``batch``, channels are cut in blocks, and one
+block of one pixel is one row of the ``inp`` scratchpad. ``c_pad`` is ``c`` rounded up to
+``block_out``, so that the same bytes are whole rows of ``vin`` and ``out`` too. What the padding
+channels and padding images hold is arbitrary.
 """
 
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class Packing:
 
 
 def patches(array: NDArray[Any], conv: ConvAttrs) -> NDArray[Any]:
-    """Windows of ``array`` ``(n, h, w, c)`` as ``(n, oh, ow, kh * kw * c)``, the pad value included."""
+    """Windows of ``array`` ``(n, h, w, c)``, padded, as ``(n, oh, ow, kh * kw * c)``."""
     n, h, w, c = array.shape
     oh, ow = conv.output_size(h, w)
     top, left, bottom, right = conv.pads
@@ -99,7 +100,8 @@ def unpack(data: bytes, packing: Packing, config: AccelConfig) -> Int8:
     """Read a logical int8 tensor ``(n, h, w, c)`` back from ``nhwc`` bytes.
 
     Raises:
-        InputError: ``data`` has the wrong length, or the packing is ``patch``, which loses the image.
+        InputError: ``data`` has the wrong length, or the packing is ``patch``, which loses the
+        image.
     """
     if packing.kind != "nhwc":
         raise InputError(f"{packing.value}: only nhwc regions can be unpacked, not {packing.kind}")

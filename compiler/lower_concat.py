@@ -1,4 +1,4 @@
-"""Concatenation of channels: each input to its slice, blocks as they are or lanes moved by the array."""
+"""Concatenation of channels: whole blocks as they are, or lanes moved by the array."""
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def _move_lanes(
     fields: dict[str, int],
     table: tuple[Block, ...],
 ) -> None:
-    """Multiply by 0/1 weights that put every input channel on its output lane, input after input."""
+    """Multiply by 0/1 weights that put every input channel on its output lane."""
     config = builder.config
     y = y.flat()
     # an output block draws at most this many input blocks from one input
@@ -89,7 +89,8 @@ def _move_lanes(
     pixels = min(capacity, TILE_ROWS, MAX_COUNT)
     if not pixels or 2 * span > config.wgt_rows:
         raise DoesNotFitError(
-            f"{node.name}: moving channels needs {2 * span} rows of inp and wgt; raise inp_rows or wgt_rows"
+            f"{node.name}: moving channels needs {2 * span} rows of inp and wgt; "
+            "raise inp_rows or wgt_rows"
         )
     blocks = y.blocks // config.vec_inp_rows
     for columns in ranges(y.w, pixels):
@@ -143,7 +144,7 @@ def _selection(
     channels: tuple[int, int],
     parts: tuple[int, int],
 ) -> Block:
-    """Weights that copy input ``channels`` to output block ``block``; the input's first is ``start``."""
+    """Weights that copy input ``channels`` to ``block``; channel 0 goes to channel ``start``."""
     config = builder.config
     tiles = np.zeros((parts[1] - parts[0], config.block_out, config.block_in), np.int8)
     c = np.arange(*channels)

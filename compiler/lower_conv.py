@@ -62,7 +62,10 @@ def is_pointwise(conv: ConvAttrs) -> bool:
 
 
 def weight_tiles(w: Array, config: AccelConfig) -> Array:
-    """Dense weights ``(o, kh, kw, c)`` as ``(o / block_out, c / block_in, kh, kw, block_out, block_in)``."""
+    """Weights ``(o, kh, kw, c)`` as tiles, each ``(block_out, block_in)``.
+
+    Shape ``(o / block_out, c / block_in, kh, kw, block_out, block_in)``.
+    """
     o, kh, kw, c = w.shape
     bo, bi = config.block_out, config.block_in
     full = np.zeros((ceil_div(o, bo) * bo, kh, kw, ceil_div(c, bi) * bi), np.int8)
@@ -72,7 +75,7 @@ def weight_tiles(w: Array, config: AccelConfig) -> Array:
 
 
 def conv_operands(builder: RegionBuilder, node: Node) -> tuple[View, View, Array, ConvAttrs]:
-    """Input and output views, weights and window of a dense convolution, in the form it is computed.
+    """Input and output views, weights and window of a convolution as it is computed.
 
     A patched first layer is pointwise over its patches, and a pointwise one is a single line.
     """

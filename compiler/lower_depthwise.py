@@ -1,4 +1,4 @@
-"""Depthwise convolutions and average pools: sliding windows of the matrix array, or diagonal weights."""
+"""Depthwise convolutions and average pools: sliding windows, or diagonal weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from accelc.isa.spec import Gemm, Load
 
 @dataclass(frozen=True)
 class TapGroup:
-    """Taps that one GEMM reduces: ``n_y`` by ``n_x`` steps of ``rows`` by ``columns`` taps from (y, x).
+    """Taps of one GEMM: from (y, x), ``n_y * n_x`` steps of ``rows * columns`` taps.
 
-    A step of a sliding group is one weight tile for a window of ``rows * columns`` taps; a step of a
-    diagonal group is one tap.
+    A step of a sliding group is one weight tile for a window of ``rows * columns`` taps; a step of
+    a diagonal group is one tap.
     """
 
     sliding: bool
@@ -71,13 +71,15 @@ def tap_groups(
     dilation: int,
     config: AccelConfig,
 ) -> tuple[TapGroup, ...]:
-    """The cheapest way to reduce ``taps`` for a tile of ``outputs``; stride and dilation along a line.
+    """The cheapest way to reduce ``taps`` for a tile of ``outputs``.
 
-    Sliding over whole lines of taps reads each column once; with a stride above the kernel's width, or
-    a dilation, windows of one column each are what is left.
+    ``stride`` and ``dilation`` are those along a line.
+
+    Sliding over whole lines of taps reads each column once; with a stride above the kernel's
+    width, or a dilation, windows of one column each are what is left.
     """
     kh, kw = taps
-    options = [(TapGroup(False, 0, 0, kh, kw, 1, 1),)]
+    options: list[tuple[TapGroup, ...]] = [(TapGroup(False, 0, 0, kh, kw, 1, 1),)]
     width = config.block_in
     if config.window:
         options.append(_sliding(taps, min(kh, width), 1))

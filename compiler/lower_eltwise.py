@@ -90,7 +90,8 @@ def lower_add(builder: RegionBuilder, node: Node) -> None:
     """Append the steps of an ``int.add``.
 
     Raises:
-        UnsupportedOpError: one pixel, computed at run time for one image, is to be added to several.
+        UnsupportedOpError: one pixel, computed at run time for one image, is to be added to
+        several.
     """
     a, b = node.inputs[:2]
     post: Post = node.attrs["post"]
@@ -152,7 +153,8 @@ def lower_resize(builder: RegionBuilder, node: Node) -> None:
     capacity = min(config.vin_rows // 2, config.out_rows // (2 * fw))
     if not capacity or fw > MAX_COUNT:
         raise DoesNotFitError(
-            f"{node.name}: a pixel repeated {fw} times exceeds half of out's {config.out_rows} rows; "
+            f"{node.name}: a pixel repeated {fw} times exceeds half of out's {config.out_rows} "
+            "rows; "
             "raise out_rows or resize in two steps"
         )
     depth_size = min(blocks, capacity)

@@ -1,4 +1,4 @@
-"""Maximum pools on the vector unit, tap by tap from ``vin``; kernels that do not fit are split."""
+"""Maximum pools on the vector unit, tap by tap from ``vin``."""
 
 from accelc.compiler.footprint import Space
 from accelc.compiler.graph import Node
@@ -17,7 +17,8 @@ def lower_maxpool(builder: RegionBuilder, node: Node) -> None:
     """Append the steps of an ``int.maxpool``.
 
     Raises:
-        DoesNotFitError: a window has more taps than ``vin`` and an ALU instruction can hold.
+        DoesNotFitError: a window has more taps than ``vin`` and an ALU instruction can hold;
+            ``split_pool`` prevents it.
     """
     config = builder.config
     conv: ConvAttrs = node.attrs["conv"]
@@ -38,7 +39,7 @@ def lower_maxpool(builder: RegionBuilder, node: Node) -> None:
     if tile is None:
         raise DoesNotFitError(
             f"{node.name}: a window of {conv.kernel[0]}x{conv.kernel[1]} does not fit vin's "
-            f"{config.vin_rows} rows; raise vin_rows, or pool in two steps"
+            f"{config.vin_rows} rows; raise vin_rows"
         )
     table = builder.table(node, post)
     fields = builder.post_fields(node, post)

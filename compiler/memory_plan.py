@@ -1,4 +1,4 @@
-"""Static allocation of activations in device memory: what never lives at the same time shares bytes."""
+"""Static allocation of activations: what never lives at the same time shares bytes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Random small graphs of integer operators, for tests and benchmarks of everything behind the graph."""
+"""Random small graphs of integer operators, for tests of everything behind the graph."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ _INT8 = np.dtype(np.int8)
 
 @dataclass
 class GraphBuilder:
-    """Builds a graph of ``int.*`` nodes with random constants; every method returns the new value."""
+    """Builds a graph with random constants; methods for operators return the new value."""
 
     config: AccelConfig
     rng: np.random.Generator

@@ -1,4 +1,4 @@
-"""What lowerings share while a region is lowered: views, constants, parameters, the steps so far."""
+"""What the lowerings of a region share: views, constants, parameters, steps so far."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -120,7 +120,7 @@ class RegionBuilder:
         columns: tuple[int, int],
         blocks: tuple[int, int],
     ) -> Block:
-        """A box of ``view`` in ``vin``, ``[line][pixel][block]``; ``blocks`` counts rows of ``out``."""
+        """A box of ``view`` in ``vin``, ``[line][pixel][block]``; blocks are rows of ``out``."""
         box = _Box(view, group, lines, columns, blocks, self.config.vec_row_bytes)
         load = Load(buffer=Space.VIN, row=0, **box.transfer())
         return Block(Space.VIN, box.rows, (load,), (box.part,))
@@ -201,7 +201,7 @@ class Parameters:
     _whole: Block | None = None
 
     def rows(self, blocks: tuple[int, int]) -> tuple[Block, int]:
-        """The block that holds the rows of output blocks ``blocks``, and the first one's place in it."""
+        """The block that holds the rows of output blocks ``blocks``, and where they start."""
         config = self.builder.config
         if self.blocks * 2 <= config.prm_rows:
             if self._whole is None:

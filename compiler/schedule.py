@@ -1,8 +1,8 @@
 """Order steps and loads into one instruction stream and place their blocks.
 
 Program order is a legal sequential order: whatever it says is correct once tokens keep conflicting
-instructions of different units in it. What this file decides is speed: loads are issued ahead of the
-steps that need them, as far as scratchpads, queues and stored data allow, across layers too.
+instructions of different units in it. What this file decides is speed: loads are issued ahead of
+the steps that need them, as far as scratchpads, queues and stored data allow, across layers too.
 """
 
 from collections.abc import Sequence
@@ -83,8 +83,8 @@ def schedule(steps: Sequence[Step], config: AccelConfig) -> list[Task]:
     stored = _Stored(steps, config)
     tasks: list[Task] = []
     next_load = 0
-    ahead: list[int] = []  # first uses of the loads in flight
-    # one place stays free so that a load of the next step never keeps fetch from the compute queues
+    ahead: list[int] = []  # first uses of the loads no step has needed yet
+    # loads that have to wait for room must not fill their queue: fetch would not get past them
     limit = min(config.queue_depth, config.max_tokens) - 1
 
     def issue(block: Block) -> None:
@@ -96,10 +96,7 @@ def schedule(steps: Sequence[Step], config: AccelConfig) -> list[Task]:
         while next_load < len(loads):
             block = loads[next_load]
             needed = first_use[block] <= index
-            if not needed and (
-                sum(1 for use in ahead if use > index) + len(block.loads) > limit
-                or not stored.ready(block)
-            ):
+            if not needed and (len(ahead) + len(block.loads) > limit or not stored.ready(block)):
                 break
             if not scratchpads.try_take(block):
                 if needed:

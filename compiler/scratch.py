@@ -6,7 +6,7 @@ from accelc.isa.config import AccelConfig
 
 
 class Ring:
-    """Rows ``start`` to ``stop`` handed out in a circle, so that the oldest block is overwritten next."""
+    """Rows ``start`` to ``stop`` handed out in a circle: the oldest is overwritten next."""
 
     def __init__(self, start: int, stop: int) -> None:
         self.start, self.stop = start, stop

@@ -1,7 +1,8 @@
 """What lowerings produce: compute steps over blocks of scratchpad rows, not placed or ordered yet.
 
 A lowering describes data flow only: which LOADs fill a block, which steps read and write it. Where
-blocks lie, when loads are issued and which tokens are needed follows in ``schedule`` and ``tokens``.
+blocks lie, when loads are issued and which tokens are needed follows in ``schedule`` and
+``tokens``.
 """
 
 from dataclasses import dataclass, field
@@ -15,9 +16,9 @@ from accelc.isa.spec import Instruction, Load
 class Block:
     """A run of scratchpad rows that lives from its first use to its last.
 
-    ``loads`` fill it; their ``row`` is relative to the block. Blocks of ``acc`` and ``out`` have none:
-    steps write them. ``reads`` are the parts of activations the loads need, so that they are issued
-    after the steps that store those.
+    ``loads`` fill it; their ``row`` is relative to the block. Blocks of ``acc`` and ``out`` have
+    none: steps write them. ``reads`` are the parts of activations the loads need, so that they are
+    issued after the steps that store those.
     """
 
     space: Space
@@ -30,7 +31,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One GEMM, ALU or STORE; ``rows`` names the fields of ``instruction`` that are relative to a block."""
+    """One GEMM, ALU or STORE; ``rows`` names its fields that are relative to a block."""
 
     layer: int
     instruction: Instruction

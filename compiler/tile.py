@@ -30,7 +30,7 @@ MAX_TAPS = 255
 
 @dataclass(frozen=True, kw_only=True)
 class ConvShape:
-    """A convolution in blocks. ``depthwise`` reduces no channels: its ``blocks_in`` are the outputs'."""
+    """A convolution in blocks; ``pitch`` and ``blocks_in`` in rows of ``inp``."""
 
     groups: int
     height: int
@@ -50,8 +50,8 @@ class ConvShape:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvTile:
-    """One tile: ``lines`` by ``columns`` outputs of ``blocks_out`` blocks, from ``blocks_in`` blocks and
-    ``taps_y`` by ``taps_x`` taps at a time; GEMMs of ``chunk`` output blocks.
+    """One tile: ``lines`` by ``columns`` outputs of ``blocks_out`` blocks, from ``blocks_in``
+    blocks and ``taps_y`` by ``taps_x`` taps at a time; GEMMs of ``chunk`` output blocks.
 
     With ``keep_weights`` the weights of a tile's output blocks stay while all outputs are computed;
     with ``keep_input`` the input of a tile's outputs stays while all output blocks are computed.
@@ -114,7 +114,8 @@ def choose_conv(shape: ConvShape, config: AccelConfig) -> ConvTile:
             break
     if best is None:
         raise DoesNotFitError(
-            f"no tile of a {kh}x{kw} convolution fits {config.name}; raise inp_rows, wgt_rows or acc_rows"
+            f"no tile of a {kh}x{kw} convolution fits {config.name}; "
+            "raise inp_rows, wgt_rows or acc_rows"
         )
     return best
 
@@ -240,8 +241,8 @@ def plane_candidates(height: int, width: int, blocks: int) -> tuple[Counts, Coun
 def choose_depthwise(shape: ConvShape, config: AccelConfig, cycles_per_tile: Any) -> PlaneTile:
     """The cheapest tile of a depthwise convolution.
 
-    ``cycles_per_tile(lines, columns, taps_y, taps_x)`` gives the matrix unit's cycles for one block of
-    a tile of that many outputs.
+    ``cycles_per_tile(lines, columns, taps_y, taps_x)`` gives the matrix unit's cycles for one
+    block of a tile of that many outputs.
 
     Raises:
         DoesNotFitError: not even one output of one tap fits twice.
@@ -252,7 +253,8 @@ def choose_depthwise(shape: ConvShape, config: AccelConfig, cycles_per_tile: Any
         if tile is not None:
             return tile
     raise DoesNotFitError(
-        f"no tile of a {kh}x{kw} depthwise convolution fits {config.name}; raise inp_rows or wgt_rows"
+        f"no tile of a {kh}x{kw} depthwise convolution fits {config.name}; "
+        "raise inp_rows or wgt_rows"
     )
 
 
@@ -313,7 +315,7 @@ def _best_plane(
 def choose_pool(
     shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int
 ) -> PlaneTile | None:
-    """The cheapest tile of a maximum pool of ``taps_y`` by ``taps_x`` taps, or None if none fits."""
+    """The cheapest tile of a maximum pool of that many taps, or None if none fits."""
     conv, (oh, ow) = shape.conv, shape.output_size
     th, tw, tc = plane_candidates(oh, ow, shape.blocks_out)
     lines = _loaded(th, taps_y, conv.stride[0], conv.dilation[0])

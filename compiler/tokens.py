@@ -1,10 +1,11 @@
-"""Insert the dependency tokens that keep conflicting instructions of different units in program order.
+"""Insert the tokens that keep conflicting instructions of different units in order.
 
 For every instruction the latest conflicting instruction of each other unit is found (write after
 read, read after write; only one unit writes a space and only one other reads it). Vector clocks say
 which of those are known to be complete already, because an earlier token or the same unit's order
-implies it; for the rest the earlier one signals and the later one waits. Each token covers everything
-its sender did before, so the tokens of an ordered pair of units are consumed in the order they are sent.
+implies it; for the rest the earlier one signals and the later one waits. Each token covers
+everything its sender did before, so the tokens of an ordered pair of units are consumed in the
+order they are sent.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ Clock = tuple[int, ...]
 
 @dataclass
 class _Touched:
-    """Per row of one space: number, within its unit, of the last instruction that touched it, plus one."""
+    """Per row of one space: number (from 1) within its unit of the last to touch it."""
 
     rows: int
     written: NDArray[np.int32] = field(init=False)
@@ -97,7 +98,8 @@ def insert_tokens(
             )
         )
     needs = dependencies(accesses, units, config, memory_bytes)
-    # an instruction so far back has left its queue before fetch could get here: waiting for it is free
+    # an instruction so far back has left its queue before fetch could get here: waiting for it is
+    # free
     free = config.queue_depth + 2
     for slack in (free, min(free, config.max_tokens // 2), 0):
         masks = _synchronise(units, needs, config, slack)

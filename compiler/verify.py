@@ -1,9 +1,9 @@
 """The static verifier: proves of a finished program that no timing can make it hang, race or stray.
 
 It takes nothing from the compiler but the program. Tokens are played through the real queues and
-counters; as units take instructions in order and a full counter only delays its sender, whether that
-play ends does not depend on timing. The tokens then order the instructions (vector clocks), and every
-access is held against that order, row by row and bus beat by bus beat.
+counters; as units take instructions in order and a full counter only delays its sender, whether
+that play ends does not depend on timing. The tokens then order the instructions (vector clocks),
+and every access is held against that order, row by row and bus beat by bus beat.
 """
 
 from collections import deque
@@ -78,7 +78,7 @@ class _Verifier:
     # every instruction by itself
 
     def form(self) -> None:
-        """Encodable fields, legal combinations, rows and addresses in bounds, FINISH once and last."""
+        """Fields, legal combinations, rows and addresses in bounds, FINISH once and last."""
         instructions = self.program.instructions
         finishes = [i for i, x in enumerate(instructions) if isinstance(x, Finish)]
         if finishes != [len(instructions) - 1]:
@@ -242,8 +242,9 @@ class _Verifier:
         for (sender, receiver), tokens in counters.items():
             if tokens:
                 raise VerifyError(
-                    f"{len(tokens)} token(s) from {sender.name.lower()} to {receiver.name.lower()} are "
-                    "never taken and would disturb the next run; remove the signal or add the wait"
+                    f"{len(tokens)} token(s) from {sender.name.lower()} to "
+                    f"{receiver.name.lower()} are never taken and would disturb the next run; "
+                    "remove the signal or add the wait"
                 )
         return order, clocks, sent, most
 
@@ -363,7 +364,8 @@ class _Verifier:
             first = int(rows.min()) * self.config.bus_bytes
             where = f"from address {first}"
         raise VerifyError(
-            f"{self.what(index)} {what} {name} {where}; load or store it before, or correct the rows"
+            f"{self.what(index)} {what} {name} {where}; "
+            "load or store it before and wait for that, or correct the rows"
         )
 
     def _ordered(

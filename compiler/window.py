@@ -1,4 +1,4 @@
-"""Windows of a tensor as a LOAD brings them into a scratchpad: halo, stride, dilation and padding."""
+"""Windows of a tensor as LOAD brings them in: halo, stride, dilation and padding."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from accelc.isa.spec import Load
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Positions along one axis that ``outputs`` windows of ``taps`` taps need, and how to walk them."""
+    """Positions along one axis that some windows need, and how to walk them."""
 
     #: Position in the tensor of the first one inside it.
     first: int
