@@ -62,7 +62,8 @@ class Graph:
     """Nodes in topological order over named values; ``types`` covers every value.
 
     ``constants`` hold values known at compile time; they are neither inputs nor node outputs.
-    ``notes`` is what the user should know about decisions made on their behalf, one line each.
+    ``notes`` is what the user should know about decisions made on their behalf, one line each;
+    ``reasons`` says, by node name, why a quantized pattern could not become integer operators.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Graph:
     outputs: tuple[str, ...]
     opset: int = 0
     notes: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     def with_(self, **changes: Any) -> "Graph":
         return replace(self, **changes)

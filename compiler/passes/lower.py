@@ -40,20 +40,59 @@ from accelc.compiler.passes.operands import Context, Target, dequantized, quanti
 from accelc.compiler.rewrite import Refusal, Replacement, Scope, rewrite
 from accelc.isa.config import AccelConfig
 
+#: Operators that only give the data another shape or order.
+VIEWS = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
 _LINEAR = ("Conv", "MatMul", "Gemm")
 _AVERAGE = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 
 
 def lower(graph: Graph, config: AccelConfig) -> Graph:
-    """Replace every quantized pattern the accelerator of ``config`` can compute exactly."""
-    return rewrite(graph, partial(_lower_node, config=config))
+    """Replace every quantized pattern the accelerator of ``config`` can compute exactly.
+
+    ``Graph.reasons`` of the result says why the others are left.
+    """
+    graph = rewrite(graph, partial(_lower_node, config=config))
+    scope = Scope(graph)
+    reasons: dict[str, str] = {}
+    for node in graph.nodes:
+        reason = _refusal(node, config, scope)
+        if reason is not None and not starts_network(node, graph):
+            reasons.update((part.name, reason) for part in _pattern(node, scope))
+    return graph.with_(reasons=reasons)
 
 
-def refusal(
-    node: Node, graph: Graph, config: AccelConfig, scope: Scope | None = None
-) -> str | None:
+def starts_network(node: Node, graph: Graph) -> bool:
+    """Whether ``node`` quantizes an input of the model, through views at most."""
+    if node.op != "QuantizeLinear":
+        return False
+    producers = graph.producer()
+    value = node.inputs[0]
+    while (inner := producers.get(value)) is not None and inner.op in VIEWS:
+        value = inner.inputs[0]
+    return value in graph.inputs
+
+
+def _pattern(root: Node, scope: Scope) -> list[Node]:
+    """The float nodes of the quantized pattern that ends in ``root``, and ``root``."""
+    parts = [root]
+    pending = [root.inputs[0]] if root.op == "QuantizeLinear" else []
+    while pending:
+        node = scope.producers.get(pending.pop())
+        if node is None or node in parts or node.op == "QuantizeLinear":
+            continue
+        if node.op.startswith("int."):
+            continue
+        parts.append(node)
+        if node.op in ("Relu", "Clip", "Add"):
+            pending.extend(node.inputs)
+        elif node.op != "DequantizeLinear":
+            # an operator's quantized operands belong to it, what computes others does not
+            pending.extend(v for v in node.inputs if scope.producer(v, "DequantizeLinear"))
+    return parts
+
+
+def _refusal(node: Node, config: AccelConfig, scope: Scope) -> str | None:
     """Why ``node``, the root of a quantized pattern, was not lowered; ``None`` if it is no root."""
-    scope = scope or Scope(graph)
     rule = _ROOTS.get(short_name(node.op))
     if rule is None:
         return None

@@ -169,16 +169,18 @@ def linear_table(
     real = float(np.float64(x.scalar_scale) / np.float64(result.scale))
     q = np.arange(-128, 128, dtype=np.int64)
     low, high = int(table.min()), int(table.max())
-    for candidate in (real, float(np.float32(real))):
-        try:
-            mult, shift = multipliers([candidate], mult_bits)
-        except Unrepresentable:
-            return None
+    try:
+        mult, shift = (int(array[0]) for array in multipliers([real], mult_bits))
+    except Unrepresentable:
+        return None
+    # where a product is half way, float32 falls to one side; a neighbouring multiplier does too
+    for nearby in (0, 1, -1, 2, -2):
         for inside in (False, True):
             post = Post(zero=result.zero, inside=inside, min=low, max=high)
-            y = requantize(q, np.array(-x.scalar_zero), mult, shift, post)
+            candidate = min(max(mult + nearby, 0), (1 << mult_bits) - 1)
+            y = requantize(q, np.array(-x.scalar_zero), np.array(candidate), np.array(shift), post)
             if np.array_equal(np.clip(y, low, high), table):
-                return -x.scalar_zero, int(mult[0]), int(shift[0]), post
+                return -x.scalar_zero, candidate, shift, post
     return None
 
 

@@ -21,8 +21,8 @@ def move_into_integers(graph: Graph) -> Graph:
 
     ``DequantizeLinear -> Transpose`` becomes ``Transpose -> DequantizeLinear``;
     ``Transpose -> QuantizeLinear`` becomes ``QuantizeLinear -> Transpose`` (Reshape, MaxPool, Pad
-    by 0 and other movement alike); ``DequantizeLinear -> QuantizeLinear`` of the same scale and zero
-    point vanishes.
+    by 0 and other movement alike); ``DequantizeLinear -> QuantizeLinear`` of the same scale and
+    zero point vanishes.
     """
     return rewrite(graph, _same_quantization, _sink_dequantize, _hoist_quantize)
 

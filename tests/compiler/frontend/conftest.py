@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
 
 from accelc.compiler.frontend import build, optimize
 from accelc.compiler.graph import Graph
@@ -145,7 +145,12 @@ def agree() -> Callable[..., Graph]:
         else:
             expected = evaluate(graph, feeds)
 
+        seen: list[list[int]] = []
+
         def compare(name: str, after: Graph) -> None:
+            seen.append([id(node) for node in after.nodes])
+            if seen[-1] in seen[:-1]:
+                return  # the pass changed nothing
             if runtime and any(n.op.startswith("com.microsoft") for n in after.nodes):
                 return  # onnx.reference does not know them
             for output, ours in evaluate(after, feeds).items():
