@@ -81,6 +81,7 @@ def subgraph(graph: Graph, nodes: Iterable[int], name: str) -> Graph:
         inputs=inputs,
         outputs=outputs,
         notes=(),
+        reasons={n.name: graph.reasons[n.name] for n in part if n.name in graph.reasons},
     )
 
 

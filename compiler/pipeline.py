@@ -88,7 +88,7 @@ def _missing_unit(node: Node, config: AccelConfig) -> str | None:
 
 def place_nodes(graph: Graph, target: str, config: AccelConfig | None) -> tuple[Placement, ...]:
     """Decide for every node where it runs; with ``config`` None that is the CPU."""
-    found = placements(graph, config or REFERENCE, target)
+    found = placements(graph, target)
 
     def place(node: Node) -> Placement:
         tier, reason = found[node.name].tier, found[node.name].reason

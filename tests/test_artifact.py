@@ -1,6 +1,5 @@
 """Artifacts: what is saved comes back exactly, damage is refused, failures overwrite nothing."""
 
-import dataclasses
 import enum
 import io
 import json
@@ -42,13 +41,11 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray):
         equal = a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
         return a.dtype == b.dtype and a.shape == b.shape and equal
-    if dataclasses.is_dataclass(a) and not isinstance(a, type):
-        return type(a) is type(b) and all(
-            same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a)
-        )
+    if names := getattr(type(a), "__dataclass_fields__", None):
+        return type(a) is type(b) and all(same(getattr(a, n), getattr(b, n)) for n in names)
     if hasattr(a, "items"):
         return list(a) == list(b) and all(same(v, b[k]) for k, v in a.items())
-    if isinstance(a, (tuple, list)):
+    if isinstance(a, tuple | list):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
     # an enumeration's member in an instruction comes back as its number
     return a == b and (type(a) is type(b) or isinstance(a, enum.IntEnum))
@@ -83,7 +80,7 @@ VALUES: list[Any] = [
     {"a": 1, 2: (3,)}, np.dtype("int8"), np.dtype(ml_dtypes.bfloat16), np.float32(0.1), Place.CPU,
     np.arange(6, dtype=np.int16).reshape(2, 3), np.zeros((0, 3), np.float64),
     np.array([1.5, -2], ml_dtypes.bfloat16), np.array([1, -2], ml_dtypes.int4), np.array(7),
-    np.array(["a", "bc"], object), Quant(np.float32(0.5), np.int8(3)),
+    np.array(["a", "bc"], object), Quant(np.asarray(0.5, np.float32), np.asarray(3, np.int8)),
     TensorType((1, 2), np.dtype("uint8")), ConvAttrs(kernel=(3, 3), pads=(0, 1, 2, 3)),
     Post(zero=-3, add=AddStage(m1=1, m2=2, offset=3, shift=4)),
     Node("int.add", "n", ("a", "b"), ("c",), {"k": [1]}),
