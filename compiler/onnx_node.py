@@ -84,6 +84,10 @@ def run(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
     Raises:
         ModelError: the reference rejects the inputs or lacks the operator.
     """
+    if node.op == "MaxPool" and inputs[0].dtype in (np.int8, np.uint8):
+        # onnx.reference pads integers with NaN; float32 holds them all
+        pooled = run(node, [inputs[0].astype(np.float32)], opset)
+        return [pooled[0].astype(inputs[0].dtype), *pooled[1:]]
     evaluator, names = _evaluator(node, inputs, opset)
     feeds = dict(zip(names, (x for x in inputs if x is not None), strict=True))
     try:

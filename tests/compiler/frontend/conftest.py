@@ -118,6 +118,11 @@ def difference(ours: Array, theirs: Array) -> tuple[float, int]:
 
 
 @pytest.fixture
+def runtime_outputs() -> Callable[[ModelProto, dict[str, Array]], list[Array]]:
+    return onnxruntime_outputs
+
+
+@pytest.fixture
 def builder() -> type[Builder]:
     return Builder
 
