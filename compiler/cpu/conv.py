@@ -47,9 +47,8 @@ def convolve(
         if bias is not None:
             single(plan, "Add", [(target, (n, o)), (bias, (o,))], (), out, (n, o))
         return
-    lanes = plan.target.vector_bytes // dtype.itemsize
     pad = plan.constant(np.zeros((), dtype))
-    p = planes(plan, x, n * c, window, pad, slack=lanes)
+    p = planes(plan, x, n * c, window, pad)
     columns = p.columns(window.outputs)
     pixels = int(np.prod(window.outputs))
     dense = columns == pixels

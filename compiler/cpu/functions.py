@@ -27,7 +27,7 @@ def libm(x: Val, name: str, *others: Val) -> Val:
 def _horner(x: Val, *coefficients: float) -> Val:
     total = x.like(coefficients[0])
     for coefficient in coefficients[1:]:
-        total = total.fma(x, coefficient)
+        total = total.muladd(x, coefficient)
     return total
 
 
@@ -44,8 +44,8 @@ def exp(x: Val) -> Val:
     bounded = (x > 89.0).select(x.like(89.0), x)
     bounded = (bounded < -104.0).select(x.like(-104.0), bounded)
     n = (bounded * 1.44269504).rint()
-    r = n.fma(-0.693145752, bounded)  # ln 2 in two parts: n * high is exact
-    r = n.fma(-1.42860677e-6, r)
+    r = n.muladd(-0.693145752, bounded)  # ln 2 in two parts: n * high is exact
+    r = n.muladd(-1.42860677e-6, r)
     p = _horner(
         r, 1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1, 1.0, 1.0
     )
@@ -79,9 +79,9 @@ def log(x: Val) -> Val:
     )
     square = m * m
     y = p * m * square
-    y = exponent.fma(-2.12194440e-4, y)
-    y = square.fma(-0.5, y)
-    result = exponent.fma(0.693359375, m + y)
+    y = exponent.muladd(-2.12194440e-4, y)
+    y = square.muladd(-0.5, y)
+    result = exponent.muladd(0.693359375, m + y)
     result = (x.equals(math.inf)).select(x, result)
     result = (x < 0.0).select(x.like(math.nan), result)
     result = x.equals(0.0).select(x.like(-math.inf), result)
@@ -95,7 +95,7 @@ def tanh(x: Val) -> Val:
     large = 1.0 - 2.0 / (exp(a + a) + 1.0)
     s = x * x
     small = _horner(s, 1.57394409e-2, -5.23025580e-2, 1.33152470e-1, -3.33327681e-1, 0.0)
-    small = small.fma(x, x)
+    small = small.muladd(x, x)
     return (a > 0.55).select(large.call("copysign", x), small)
 
 
@@ -104,11 +104,11 @@ def erf(x: Val) -> Val:
     if x.dtype != FLOAT32:
         return libm(x, "erf")
     t, s = x.call("fabs"), x * x
-    r = t.fma(-1.72853470e-5, 3.83197126e-4)
-    u = t.fma(-3.88396438e-3, 2.42546219e-2)
-    r = r.fma(s, u)
+    r = t.muladd(-1.72853470e-5, 3.83197126e-4)
+    u = t.muladd(-3.88396438e-3, 2.42546219e-2)
+    r = r.muladd(s, u)
     r = _horner_from(r, t, -1.06777877e-1, -6.34846687e-1, -1.28717512e-1)
-    r = r.fma(t, -t)
+    r = r.muladd(t, -t)
     large = (1.0 - exp(r)).call("copysign", x)
     p = _horner(
         s,
@@ -119,12 +119,12 @@ def erf(x: Val) -> Val:
         -3.76125336e-1,
         1.28379166e-1,
     )
-    return (t > 0.927734375).select(large, p.fma(x, x))
+    return (t > 0.927734375).select(large, p.muladd(x, x))
 
 
 def _horner_from(start: Val, x: Val, *coefficients: float) -> Val:
     for coefficient in coefficients:
-        start = start.fma(x, coefficient)
+        start = start.muladd(x, coefficient)
     return start
 
 

@@ -71,7 +71,7 @@ class Gemm:
 
 
 def multiply_add(a: Val, b: Val, total: Val) -> Val:
-    return a.fma(b, total) if a.is_float else total + a * b
+    return a.muladd(b, total) if a.is_float else total + a * b
 
 
 def emit_gemm(k: Kernel, s: Gemm) -> None:

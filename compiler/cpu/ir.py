@@ -24,7 +24,7 @@ F32 = ll.FloatType()
 F64 = ll.DoubleType()
 POINTER = ll.PointerType()
 
-_LLVM_TYPES: dict[str, ll.Type] = {
+_NAMED_TYPES: dict[str, ll.Type] = {
     "bool": I1,
     "int8": I8,
     "uint8": I8,
@@ -38,7 +38,9 @@ _LLVM_TYPES: dict[str, ll.Type] = {
     "float64": F64,
 }
 #: Element types native kernels handle; the others run through the reference.
-NATIVE_DTYPES = frozenset(_LLVM_TYPES)
+NATIVE_DTYPES = frozenset(_NAMED_TYPES)
+# looking up by name would take a third of the time of building a kernel
+_LLVM_TYPES = {np.dtype(name): kind for name, kind in _NAMED_TYPES.items()}
 
 BOOL, INT8, UINT8 = np.dtype(np.bool_), np.dtype(np.int8), np.dtype(np.uint8)
 INT16, INT32, INT64 = np.dtype(np.int16), np.dtype(np.int32), np.dtype(np.int64)
@@ -47,7 +49,7 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 def llvm_type(dtype: np.dtype[Any], lanes: int = 1) -> ll.Type:
     """The register type of ``lanes`` elements of ``dtype``."""
-    element = _LLVM_TYPES[dtype.name]
+    element = _LLVM_TYPES[dtype]
     return element if lanes == 1 else ll.VectorType(element, lanes)
 
 
@@ -65,9 +67,9 @@ class Splat(ll.Constant):
 def constant(value: Any, dtype: np.dtype[Any], lanes: int = 1) -> ll.Value:
     """``value`` in every one of ``lanes`` lanes of ``dtype``."""
     if dtype.kind == "f":
-        element = ll.Constant(_LLVM_TYPES[dtype.name], float(value))
+        element = ll.Constant(_LLVM_TYPES[dtype], float(value))
     else:
-        element = ll.Constant(_LLVM_TYPES[dtype.name], int(value))
+        element = ll.Constant(_LLVM_TYPES[dtype], int(value))
     return element if lanes == 1 else Splat(element, lanes)
 
 
@@ -205,6 +207,10 @@ class Val:
     def fma(self, factor: Any, addend: Any) -> "Val":
         """``self * factor + addend`` rounded once."""
         return self.call("fma", factor, addend)
+
+    def muladd(self, factor: Any, addend: Any) -> "Val":
+        """``self * factor + addend``, rounded once where that is faster."""
+        return self.call("fmuladd", factor, addend)
 
     def rint(self) -> "Val":
         """Round half to even."""
@@ -471,7 +477,7 @@ def _suffix(kind: ll.Type) -> str:
 
 
 def _memory_type(dtype: np.dtype[Any]) -> ll.Type:
-    return I8 if dtype == BOOL else _LLVM_TYPES[dtype.name]
+    return I8 if dtype == BOOL else _LLVM_TYPES[dtype]
 
 
 def _tuple(result: Any) -> tuple[Any, ...]:

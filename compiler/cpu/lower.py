@@ -11,6 +11,7 @@ from accelc.compiler.cpu import (
     normalize,
     pool,
     quantize,
+    quantize_nodes,
     reduce,
     resize,
 )
@@ -18,6 +19,7 @@ from accelc.compiler.cpu.elementwise import group_nodes, is_elementwise, lower_g
 from accelc.compiler.cpu.plan import NotNative, Plan, ReferenceCall
 from accelc.compiler.cpu.target import Target, host_target
 from accelc.compiler.graph import Graph, Node
+from accelc.compiler.onnx_node import run
 from accelc.isa.errors import UnsupportedOpError
 
 Lowering = Callable[[Plan, Node], None]
@@ -29,6 +31,7 @@ LOWERINGS: dict[str, Lowering] = {
     **move.LOWERINGS,
     **normalize.LOWERINGS,
     **pool.LOWERINGS,
+    **quantize_nodes.LOWERINGS,
     **reduce.LOWERINGS,
     **resize.LOWERINGS,
 }
@@ -67,12 +70,37 @@ def supports(node: Node, graph: Graph) -> bool:
     return True
 
 
+#: Operators whose result differs from run to run.
+_RANDOM = ("Random", "Multinomial", "Bernoulli", "Dropout")
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Evaluate what depends on constants only (dequantized weights, say): a compile-time matter.
+
+    ``y = Dequantize(w)``, ``z = Conv(x, y)`` becomes ``z = Conv(x, y)`` with ``y`` a constant.
+    """
+    constants = dict(graph.constants)
+    kept: list[Node] = []
+    for node in graph.nodes:
+        known = all(name in constants for name in node.inputs if name)
+        plain = not node.op.startswith(("int.", *_RANDOM)) and "." not in node.op
+        if not (known and plain) or "captured" in node.attrs:
+            kept.append(node)
+            continue
+        inputs = [constants[name] if name else None for name in node.inputs]
+        for name, value in zip(node.outputs, run(node, inputs, graph.opset), strict=False):
+            if name:
+                constants[name] = value
+    return graph.with_(nodes=tuple(kept), constants=constants)
+
+
 def lower_graph(graph: Graph, target: Target) -> Plan:
     """The plan of a whole graph.
 
     Raises:
         UnsupportedOpError: an integer operator that cannot be computed as it stands.
     """
+    graph = fold_constants(graph)
     plan = Plan(graph, target)
     uses = Counter(name for node in graph.nodes for name in node.inputs if name)
     groups = group_nodes(graph.nodes, plan.shape, frozenset(graph.outputs), uses)

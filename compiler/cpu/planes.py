@@ -5,6 +5,7 @@ place ``q``. Window tap ``k`` of output ``o`` is then place ``o + (k * d) // s``
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,10 @@ from accelc.compiler.cpu.move import Fill, emit_fill, strided_copy
 from accelc.compiler.cpu.parse import require, text
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.graph import Node
+
+
+#: Phases copied one by one; with more, padding and dealing out are two copies of everything.
+MAX_COPIES = 4
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ def window_of(node: Node, inputs: Sequence[int], outputs: Sequence[int], kernel:
         # ceil_mode reads further than the pads say
         reach = (outputs[axis] - 1) * strides[axis] + spans[axis]
         after[axis] = max(after[axis], reach - before[axis] - inputs[axis])
+    strides = tuple(1 if o == 1 else s for o, s in zip(outputs, strides, strict=True))
     return Window(
         tuple(inputs), tuple(outputs), kernel, strides, dilations, tuple(before), tuple(after)
     )
@@ -89,10 +95,10 @@ class Planes:
         return sum((o - 1) * p for o, p in zip(outputs, self.pitch, strict=True)) + 1
 
 
-def planes(plan: Plan, source: str, channels: int, window: Window, pad: str, slack: int) -> Planes:
+def planes(plan: Plan, source: str, channels: int, window: Window, pad: str) -> Planes:
     """Deal ``source``, ``(channels, *inputs)``, out into padded planes; ``pad`` is a scalar value's name.
 
-    ``slack`` elements behind the last plane may be read. Without padding and strides it is the input itself.
+    Without padding and strides the planes are the input itself.
     """
     rank = len(window.kernel)
     padded = [b + i + a for b, i, a in zip(window.before, window.inputs, window.after, strict=True)]
@@ -114,7 +120,19 @@ def planes(plan: Plan, source: str, channels: int, window: Window, pad: str, sla
         return Planes(source, plane, taps, pitch)
     channel = plane * len(phases)
     dtype = plan.dtype(source)
-    value = plan.temporary((channels * channel + slack,), dtype)
+    many = len(phases) > MAX_COPIES
+    if many:
+        channel = plane * math.prod(window.strides)
+    value = plan.temporary((channels * channel,), dtype)
+    if many:
+        deal(plan, source, value, channels, window, extents, pad)
+        steps = contiguous((*window.strides, plane))[:-1]
+        taps = tuple(
+            sum(p[1] * step for p, step in zip(tap, steps, strict=True))
+            + sum(p[0] * step for p, step in zip(tap, pitch, strict=True))
+            for tap in itertools.product(*positions)
+        )
+        return Planes(value, channel, taps, pitch)
     plan.call(emit_fill, Fill(channels * channel, dtype.itemsize), [pad], [value])
     read = contiguous((channels, *window.inputs))
     for phase in phases:
@@ -143,6 +161,39 @@ def planes(plan: Plan, source: str, channels: int, window: Window, pad: str, sla
             + sum(q * step for q, step in zip(starts, pitch, strict=True)),
         )
     return Planes(value, channel, taps, pitch)
+
+
+def deal(
+    plan: Plan,
+    source: str,
+    value: str,
+    channels: int,
+    window: Window,
+    extents: Sequence[int],
+    pad: str,
+) -> None:
+    """Fill all planes of every phase: pad to whole multiples of the strides, then one transposing copy."""
+    whole = [extent * stride for extent, stride in zip(extents, window.strides, strict=True)]
+    steps = contiguous((channels, *whole))
+    padded = plan.temporary((channels, *whole), plan.dtype(source))
+    fill = Fill(plan.size(padded), plan.dtype(source).itemsize)
+    plan.call(emit_fill, fill, [pad], [padded])
+    counts = [
+        min(size, total - before)
+        for size, total, before in zip(window.inputs, whole, window.before, strict=True)
+    ]
+    first = sum(b * s for b, s in zip(window.before, steps[1:], strict=True))
+    box = (channels, *counts)
+    read = contiguous((channels, *window.inputs))
+    strided_copy(plan, source, padded, box, read, steps, write_start=first)
+    strided_copy(
+        plan,
+        padded,
+        value,
+        (channels, *window.strides, *extents),
+        (steps[0], *steps[1:], *(s * n for s, n in zip(steps[1:], window.strides, strict=True))),
+        contiguous((channels, *window.strides, *extents)),
+    )
 
 
 def require_native(plan: Plan, *names: str) -> None:

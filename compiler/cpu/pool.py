@@ -116,7 +116,7 @@ def pool(plan: Plan, node: Node, x: str, out: str, kind: str, pad_value: Any) ->
     dtype = plan.dtype(x)
     window = window_of(node, inputs, plan.shape(out)[2:], node.attrs["kernel_shape"])
     pad = plan.constant(np.array(pad_value, dtype))
-    p = planes(plan, x, n * c, window, pad, slack=0)
+    p = planes(plan, x, n * c, window, pad)
     norm = int(node.attrs.get("p", 2))
     params = Pool(kind, dtype.name, n * c, p.channel, window.outputs, p.pitch, p.taps, norm)
     reads = [p.value]

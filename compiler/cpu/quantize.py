@@ -84,6 +84,22 @@ def _qlinear_leaky_relu(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) 
     return _requantize((x < 0.0).select(x * p[0], x), v[3], v[4], d)
 
 
+def _requantized(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
+    """x, scale, zero point, output scale, output zero point."""
+    return _requantize(_real(v[:3]), v[3], v[4], d)
+
+
+def _dynamic_scale(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
+    """Minimum, maximum: the range, made to hold 0, in 255 steps."""
+    low, high = v[0].minimum(0.0), v[1].maximum(0.0)
+    return (high - low) / 255.0
+
+
+def _dynamic_zero(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
+    """Minimum, scale: ``rint(-minimum / scale)``."""
+    return saturate((-v[0].minimum(0.0) / v[1]).rint(), d)
+
+
 def per_axis(node: Node, plan: Plan) -> tuple[Operand, ...]:
     """x, scale and zero point of QuantizeLinear and DequantizeLinear, along ``axis``."""
     check_types(node, plan)
@@ -159,6 +175,9 @@ OPERATORS.update(
         "QuantizeLinear": _quantize,
         "QuantizeInside": _quantize_inside,
         "MeanRequantize": _mean_requantize,
+        "DynamicScale": _dynamic_scale,
+        "DynamicZero": _dynamic_zero,
+        "Requantized": _requantized,
         "DequantizeLinear": _dequantize,
         "com.microsoft.QLinearAdd": _qlinear_add,
         "com.microsoft.QLinearMul": _qlinear_mul,
