@@ -113,7 +113,9 @@ class AluUnit(wiring.Component):
         with m.If(accept):
             m.d.sync += [fields.eq(self.i.payload), held.eq(1)]
         from_acc = fields.source == Source.ACC
-        illegal = from_acc & (~fields.scale | (fields.n_ky != 1) | (fields.n_kx != 1))
+        no_window = (fields.n_ky == 0) | (fields.n_kx == 0)
+        one_tap = (fields.n_ky == 1) & (fields.n_kx == 1)
+        illegal = no_window | (from_acc & (~fields.scale | ~one_tap))
         if not config.add:
             illegal = illegal | fields.add
         if not config.lut:
