@@ -107,11 +107,13 @@ def _check_addresses(addresses: Rows, row_bytes: int, s: State, what: str) -> No
 
 
 def load(i: Load, s: State) -> None:
-    if i.buffer not in iter(Buffer):
+    if i.buffer not in tuple(Buffer):
         raise EncodingError(f"LOAD buffer {i.buffer} is not a scratchpad")
     pads_any = i.pad_top or i.pad_bottom or i.pad_left or i.pad_right
     if pads_any and i.buffer not in (Buffer.INP, Buffer.VIN):
         raise EncodingError(f"LOAD can pad inp and vin only, not {Buffer(i.buffer).name.lower()}")
+    if i.buffer == Buffer.LUT and (i.n0, i.n1, i.n2) != (1, 1, 1):
+        raise EncodingError("LOAD of lut copies exactly one row")
     destination = s.buffer(Buffer(i.buffer))
     data, pads, end = load_rows(i)
     _check_rows(np.array([end - 1]), destination.shape[0], f"LOAD {Buffer(i.buffer).name.lower()}")
