@@ -20,13 +20,21 @@ _REMEDIES = {
 
 
 def device_fault(
-    code: ErrorCode, unit: int | None, index: int | None, detail: str = ""
+    code: ErrorCode,
+    unit: int | None,
+    index: int | None,
+    detail: str = "",
+    *,
+    exact: bool = True,
 ) -> DeviceError:
-    """The error for ``code`` in ``unit`` (4 is fetch) at instruction ``index`` of the program."""
+    """The error for ``code`` in ``unit`` (4 is fetch) at instruction ``index`` of the program.
+
+    Without ``exact`` the unit may have been ahead of ``index`` when it found the fault.
+    """
     where = (
         "" if unit is None else f" in unit {'fetch' if unit == FETCH else Unit(unit).name.lower()}"
     )
-    at = "" if index is None else f" at instruction {index}"
+    at = "" if index is None else f" at{'' if exact else ' or after'} instruction {index}"
     because = f": {detail}" if detail else ""
     return DeviceError(f"{code.name}{where}{at}{because}; {_REMEDIES[code]}")
 

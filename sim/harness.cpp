@@ -75,6 +75,12 @@ uint64_t low_bits(const Port& port) {
     return value;
 }
 
+// What Verilator calls for every word that nothing initialises. Its own functions give all words of
+// a memory the same value; the linker puts these in their place (--wrap).
+thread_local VlRNG* noise = nullptr;
+
+uint64_t next_noise() { return noise ? noise->rand64() : 0; }
+
 struct Device {
     VerilatedContext context;
     Vaccel* top = nullptr;
@@ -96,12 +102,13 @@ struct Device {
     std::string violation;
 
     explicit Device(int64_t seed) {
-        context.randReset(seed < 0 ? 0 : 2);
-        context.randSeed(seed < 0 ? 1 : static_cast<int>(seed & 0x7fffffff) | 1);
+        VlRNG generator{static_cast<uint64_t>(seed)};
+        noise = seed < 0 ? nullptr : &generator;
         top = new Vaccel(&context, "accel");
         quiet();
         top->rst = 1;
         for (int i = 0; i < 4; i++) tick();
+        noise = nullptr;
         top->rst = 0;
         cycle = 0;
     }
@@ -354,6 +361,21 @@ Device* device(void* handle) { return static_cast<Device*>(handle); }
 }  // namespace
 
 extern "C" {
+
+IData __wrap__Z22VL_SCOPED_RAND_RESET_Iimm(int bits, uint64_t, uint64_t) {
+    return next_noise() & VL_MASK_I(bits);
+}
+
+QData __wrap__Z22VL_SCOPED_RAND_RESET_Qimm(int bits, uint64_t, uint64_t) {
+    return next_noise() & VL_MASK_Q(bits);
+}
+
+WDataOutP __wrap__Z22VL_SCOPED_RAND_RESET_WiPjmm(int bits, WDataOutP words, uint64_t, uint64_t) {
+    const int last = VL_WORDS_I(bits) - 1;
+    for (int i = 0; i < last; ++i) words[i] = next_noise();
+    words[last] = next_noise() & VL_MASK_E(bits);
+    return words;
+}
 
 // seed < 0: registers and memories start as zero; else as noise from the seed.
 void* accel_new(int64_t seed) { return new Device(seed); }

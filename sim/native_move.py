@@ -70,6 +70,11 @@ def emit_load(k: Kernel) -> None:
     k.require(b.or_(can_pad, b.icmp_signed("==", pads, I64(0))))
     n0, n1, n2 = k.field("n0"), k.field("n1"), k.field("n2")
     run = b.mul(n1, n0)
+    one_row = b.and_(
+        b.icmp_signed("==", n2, I64(1)),
+        b.and_(b.icmp_signed("==", n0, I64(1)), b.icmp_signed("==", n1, I64(1))),
+    )
+    k.require(b.or_(b.icmp_signed("!=", buffer, I64(int(Buffer.LUT))), one_row))
     pitch = b.add(b.add(left, run), right)
     plane0 = b.add(k.field("row"), top)
     below = b.add(plane0, b.mul(n2, pitch))

@@ -229,8 +229,10 @@ class RtlDevice(Device):
             return device_fault(code, FETCH, fetched)
         retired = self.read_register(f"{_UNITS[unit]}_retired")
         own = self._indices(program, unit)
-        index = int(own[retired]) if retired < own.size else None
-        return device_fault(code, unit, index, f"{fetched} instructions fetched")
+        index = int(own[min(retired, own.size - 1)]) if own.size else None
+        # Units look ahead: instructions before the faulty one may not have retired yet.
+        detail = f"{fetched} instructions fetched"
+        return device_fault(code, unit, index, detail, exact=False)
 
     def _recover(self) -> None:
         """Abort and clear through the control register, then wait until the core is idle."""

@@ -1,5 +1,6 @@
 """Verilog and its Verilated library for a configuration, built once and kept by content."""
 
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -34,6 +35,9 @@ _VERILATOR_FLAGS = (
 )
 #: Without -fno-gnu-unique, cores of two configurations in one process would share statics.
 _COMPILE_FLAGS = ("-fPIC", "-march=native", "-fno-gnu-unique")
+#: Power-up noise comes from the harness, word by word.
+_NOISE = ("Iimm", "Qimm", "WiPjmm")
+_LINK_FLAGS = ("-shared", *(f"-Wl,--wrap=_Z22VL_SCOPED_RAND_RESET_{name}" for name in _NOISE))
 #: The wheel was configured on its build machine: its makefile names tools that are not here and
 #: asks for -Os, which halves the speed.
 _MAKE_VARIABLES = (
@@ -116,6 +120,7 @@ def _sources(package: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted(Path(folders[0]).rglob("*.py"))]
 
 
+@functools.cache
 def verilog(config: AccelConfig) -> str:
     """The core's Verilog; kept, so that a second start elaborates nothing."""
     key = content_key(
@@ -145,6 +150,7 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(names)}))
 
 
+@functools.cache
 def library(config: AccelConfig) -> Path:
     """The shared library of ``config``'s core and its memory (harness.cpp).
 
@@ -156,7 +162,7 @@ def library(config: AccelConfig) -> Path:
     source, harness = verilog(config), HARNESS.read_text()
     compile_flags = " ".join((*_COMPILE_FLAGS, f"-DBUS_BYTES={config.bus_bytes}"))
     flags = (*_VERILATOR_FLAGS, *_MAKE_VARIABLES, compile_flags)
-    key = content_key([source, harness, *flags, tool.version, compiler, _processor()])
+    key = content_key([source, harness, *flags, *_LINK_FLAGS, tool.version, compiler, _processor()])
 
     def build(folder: Path) -> None:
         work = folder / "build"
@@ -176,7 +182,7 @@ def library(config: AccelConfig) -> Path:
                 "-CFLAGS",
                 compile_flags,
                 "-LDFLAGS",
-                "-shared",
+                " ".join(_LINK_FLAGS),
                 "--Mdir",
                 str(work / "obj"),
                 "-o",

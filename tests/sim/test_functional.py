@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from accelc.isa.codec import encode, encode_all
-from accelc.isa.config import PRESETS, AccelConfig
+from accelc.isa.codec import encode_all
+from accelc.isa.config import INSTRUCTION_BYTES, PRESETS, AccelConfig
 from accelc.isa.errors import DeviceError
-from accelc.isa.program import Program
-from accelc.isa.spec import Alu, Buffer, Finish, Gemm, Instruction, Load, Source, Store
+from accelc.isa.spec import Alu, Buffer, Finish, Gemm, Load, Source, Store
 from accelc.sim.device import Device
+from accelc.sim.fault_programs import damaged_words, fault_programs, small_program
 from accelc.sim.functional import FunctionalDevice
 from accelc.sim.golden import GoldenDevice
 from accelc.sim.random_programs import compare, random_program
@@ -28,17 +28,6 @@ CONFIGS = (
 
 def pair(config: AccelConfig) -> tuple[GoldenDevice, FunctionalDevice]:
     return GoldenDevice(config, seed=1), FunctionalDevice(config, seed=2)
-
-
-def program(config: AccelConfig, *instructions: Instruction, memory_bytes: int = 8192) -> Program:
-    rng = np.random.default_rng(5)
-    return Program(
-        config=config,
-        instructions=instructions,
-        instructions_address=memory_bytes,
-        memory_bytes=memory_bytes + 64 * len(instructions),
-        constants=((0, rng.bytes(memory_bytes)),),
-    )
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
@@ -90,83 +79,36 @@ def test_requantization_at_ties_and_limits(shift: int, zero: int) -> None:
             dst=256 * inside, dst_2=1)
         for inside in (0, 1)
     )  # fmt: skip
-    tested = program(config, *instructions, Finish())
+    tested = small_program(config, *instructions, Finish())
     for device in (golden, functional):
         device.load(tested)
         device.run(tested)
     np.testing.assert_array_equal(golden.state.out, functional.state.out)
 
 
-def row_faults(config: AccelConfig) -> dict[str, Instruction]:
-    return {
-        "inp": Gemm(inp=config.inp_rows - 1, n_x=2, inp_x=1),
-        "inp wraps": Gemm(inp=0, n_x=2, inp_x=0xFFFF),
-        "window inp": Gemm(window=1, inp=config.inp_rows - 1, n_x=2, inp_x=1, first=3),
-        "wgt": Gemm(wgt=config.wgt_rows - 2, n_k0=3, wgt_k0=1),
-        "acc": Gemm(acc=config.acc_rows),
-        "alu acc": Alu(source=Source.ACC, scale=1, src=config.acc_rows),
-        "vin": Alu(source=Source.VIN, src=config.vin_rows - 1, n_kx=2, src_kx=1),
-        "second vin": Alu(source=Source.VIN, add=1, vin=config.vin_rows),
-        "prm": Alu(source=Source.ACC, scale=1, prm=config.prm_rows - 1, n0=2, prm_0=1),
-        "out": Alu(source=Source.VIN, dst=config.out_rows - 1, n2=2, dst_2=1),
-        "store out": Store(row=config.out_rows - 1, n0=2),
-        "load": Load(buffer=Buffer.INP, row=config.inp_rows - 1, n0=2),
-        "load pads": Load(buffer=Buffer.VIN, row=config.vin_rows - 1, pad_bottom=1),
-        "load lut": Load(buffer=Buffer.LUT, n0=2),
-    }
-
-
-def faults(config: AccelConfig) -> dict[str, tuple[str, Instruction]]:
-    named = {name: ("ROW_OUT_OF_RANGE", i) for name, i in row_faults(config).items()}
-    return named | {
-        "load address": ("ADDRESS_OUT_OF_RANGE", Load(buffer=Buffer.INP, dram=1 << 20)),
-        "load alignment": ("ADDRESS_OUT_OF_RANGE", Load(buffer=Buffer.INP, dram=1)),
-        "store address": ("ADDRESS_OUT_OF_RANGE", Store(dram=0, n1=2, stride1=1 << 20)),
-        "buffer": ("ILLEGAL_FIELD", Load(buffer=7)),
-        "pads": ("ILLEGAL_FIELD", Load(buffer=Buffer.WGT, pad_left=1)),
-        "taps": ("ILLEGAL_FIELD", Gemm(window=1, first=config.block_in, n_t=2)),
-        "no taps": ("ILLEGAL_FIELD", Gemm(window=1, first=0)),
-        "acc unscaled": ("ILLEGAL_FIELD", Alu(source=Source.ACC)),
-        "acc window": ("ILLEGAL_FIELD", Alu(source=Source.ACC, scale=1, n_kx=2)),
-        "empty window": ("ILLEGAL_FIELD", Alu(source=Source.VIN, n_kx=0)),
-    }
-
-
 @pytest.mark.parametrize("make", [GoldenDevice, FunctionalDevice])
-@pytest.mark.parametrize("name", list(faults(PRESETS["1x4x4"])))
+@pytest.mark.parametrize("name", list(fault_programs(PRESETS["1x4x4"])))
 def test_faults_are_named_and_survived(make: Callable[..., Device], name: str) -> None:
     config = PRESETS["1x4x4"]
-    code, instruction = faults(config)[name]
+    fault = fault_programs(config)[name]
     device = make(config)
-    bad = program(config, Load(buffer=Buffer.INP), instruction, Finish())
-    device.load(bad)
-    with pytest.raises(DeviceError, match=rf"^{code} in unit \w+ at instruction 1: .*; "):
-        device.run(bad)
-    good = random_program(config, 7)
-    assert compare(good, [GoldenDevice(config), device]) is None
+    device.load(fault.program)
+    expected = rf"^{fault.code.name} in unit \w+ at instruction {fault.index}\b.*; "
+    with pytest.raises(DeviceError, match=expected):
+        device.run(fault.program)
+    assert compare(random_program(config, 7), [GoldenDevice(config), device]) is None
 
 
 @pytest.mark.parametrize("make", [GoldenDevice, FunctionalDevice])
-def test_damaged_lists(make: Callable[..., Device]) -> None:
+@pytest.mark.parametrize("name", list(damaged_words()))
+def test_damaged_words_are_refused(make: Callable[..., Device], name: str) -> None:
     config = PRESETS["1x4x4"]
     device = make(config)
-    whole = program(config, Load(buffer=Buffer.INP), Load(buffer=Buffer.INP, wait=2), Finish())
+    whole = small_program(config, Load(buffer=Buffer.INP), Load(buffer=Buffer.INP), Finish())
     device.load(whole)
-    with pytest.raises(DeviceError, match="^WATCHDOG in unit load at instruction 1: .*gemm"):
+    device.write(whole.instructions_address + INSTRUCTION_BYTES, damaged_words()[name])
+    with pytest.raises(DeviceError, match="^ILLEGAL_INSTRUCTION in unit fetch at instruction 1"):
         device.run(whole)
-    unfinished = program(config, Load(buffer=Buffer.INP))
-    device.load(unfinished)
-    with pytest.raises(DeviceError, match="^MISSING_FINISH in unit fetch at instruction 1"):
-        device.run(unfinished)
-    # opcode 0, a reserved bit, and a unit that waits for itself
-    legal = encode(Load(buffer=Buffer.INP))
-    for damaged in (bytes(64), legal[:63] + b"\x80", legal[:0] + bytes([0x11]) + legal[1:]):
-        device.load(whole)
-        device.write(whole.instructions_address + 64, damaged)
-        with pytest.raises(
-            DeviceError, match="^ILLEGAL_INSTRUCTION in unit fetch at instruction 1"
-        ):
-            device.run(whole)
 
 
 def test_memory_outside_the_program_is_refused() -> None:
@@ -180,7 +122,7 @@ def test_memory_outside_the_program_is_refused() -> None:
 
 def test_bytes_are_counted() -> None:
     config = PRESETS["1x4x8"]
-    counted = program(
+    counted = small_program(
         config,
         Load(buffer=Buffer.INP, n0=3, n1=2, pad_left=1),
         Load(buffer=Buffer.WGT, n0=5),

@@ -1,0 +1,535 @@
+"""Predicts when each instruction starts and retires, one event per instruction and stage.
+
+The model follows the hardware's structure: fetch fills queues, four units start instructions when
+their tokens are there, and everything that moves shares one memory. Inside a unit an instruction is
+one interval whose length follows from its fields (``timing_costs``); latencies of the hardware's
+pipelines are the named constants below.
+"""
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
+from accelc.isa.registers import ErrorCode
+from accelc.isa.spec import FIELDS, INSTRUCTIONS, Opcode, Unit
+from accelc.sim.descriptors import OPCODE, SIGNAL, WAIT, Descriptors
+from accelc.sim.device import Counters, MemoryModel
+from accelc.sim.faults import device_fault
+from accelc.sim.timing_costs import Costs, costs
+
+# Fetch: from start to the first address on the bus; from a beat on the bus to the queue.
+FETCH_FIRST_ADDRESS = 6
+FETCH_PASS = 4
+#: Instructions the prefetch buffer holds, and the most one burst brings.
+PREFETCH, FETCH_BURST = 8, 4
+#: From the last beat in the queue to the instruction at its output; between two outputs, beside
+#: the beats that hold fields.
+QUEUE_LATENCY, QUEUE_GAP = 3, 2
+#: From retiring to the token's receiver starting.
+TOKEN = 1
+#: From dispatch to the first address; from the last beat to retiring; instructions in flight.
+LOAD_ADDRESS, LOAD_RETIRE, LOAD_IN_FLIGHT = 8, 3, 7
+#: Read bursts on the bus at a time.
+READS = 64
+#: From dispatch to the first beat; from the last response to retiring; instructions in flight.
+STORE_DATA, STORE_RETIRE, STORE_IN_FLIGHT = 13, 1, 5
+#: Write bursts on the bus at a time.
+WRITES = 16
+#: From an address taken to its first beat, beside the memory's latency.
+BUS_LATENCY = 2
+#: From dispatch to the first weight row read; to the first row issued; between the rows of two
+#: instructions; from taking a tile to the next one's first row.
+GEMM_WEIGHTS, GEMM_ROWS, GEMM_GAP, GEMM_SWAP = 7, 10, 4, 0
+#: From issue to retiring, beside the array's latency; from the last tile begun to the next
+#: instruction's dispatch.
+GEMM_RETIRE, GEMM_ACCEPT = 6, 2
+#: From dispatch to the first row; between two instructions' rows; from the last row to retiring.
+ALU_ROWS, ALU_GAP, ALU_RETIRE = 8, 4, 16
+#: From the last thing retired to done.
+FINISH = 4
+
+_UNIT_OF = {int(opcode): cls.unit for opcode, cls in INSTRUCTIONS.items()}
+_PASS, _DISPATCH, _TOKENS, _READ_DUE, _READ_END, _WRITE_DUE, _WRITE_END, _RETIRE = range(8)
+
+
+def array_latency(config: AccelConfig) -> int:
+    """Cycles from a row at the array to its sums: operand, multiplier, two adder levels each."""
+    return 2 + -(-(config.block_in.bit_length() - 1) // 2)
+
+
+@dataclass
+class _Segment:
+    """A piece of a bus direction's traffic: an instruction's beats or a fetch burst."""
+
+    #: Instruction, or the fetch burst's number.
+    owner: int
+    fetch: bool
+    beats: float
+    bursts: float
+    pads: float
+    lead: float
+    #: When its first address is on the bus.
+    issue: float
+    #: When its first beat may move.
+    due: float
+    #: Whether the owner is complete with this piece.
+    last: bool = True
+
+
+@dataclass
+class _Stream:
+    """One direction of the bus: segments in order, the first of them in progress."""
+
+    #: Bursts the core keeps outstanding.
+    limit: int
+    segments: deque[_Segment] = field(default_factory=deque)
+    active: bool = False
+    #: Progress of the first segment: what is left of it, since when, and how long all of it takes.
+    left: float = 1.0
+    since: float = 0.0
+    duration: float = 1.0
+    version: int = 0
+    free: float = 0.0
+
+
+class TimingModel:
+    """One prediction; use :func:`predict`."""
+
+    def __init__(self, config: AccelConfig, memory: MemoryModel, d: Descriptors) -> None:
+        self.config = config
+        self.latency = memory.latency_cycles
+        #: Beats a cycle of both directions together.
+        self.bandwidth = memory.bytes_per_cycle / config.bus_bytes
+        self.costs: Costs = costs(config, d)
+        self.count = len(d)
+        header = d.table[:, [OPCODE, WAIT, SIGNAL]].tolist()
+        self.units = [_UNIT_OF[opcode] for opcode, _, _ in header]
+        self.waits = [wait for _, wait, _ in header]
+        self.signals = [signal for _, _, signal in header]
+        self.beats_per_instruction = INSTRUCTION_BYTES // config.bus_bytes
+        self.order: list[list[int]] = [[] for _ in Unit]
+        for index, unit in enumerate(self.units):
+            if unit is not None:
+                self.order[unit].append(index)
+        opcodes = [Opcode.LOAD, Opcode.GEMM, Opcode.ALU, Opcode.STORE]
+        self.interval = [
+            -(-(FIELDS[o][-1].offset + FIELDS[o][-1].bits) // (8 * config.bus_bytes)) + QUEUE_GAP
+            for o in opcodes
+        ]
+        self.events: list[tuple[float, int, int, int]] = []
+        self.sequence = 0
+        self.tokens = [[0] * len(Unit) for _ in Unit]
+        self.head = [0] * len(Unit)
+        self.pushed = [0] * len(Unit)
+        self.queue_time: list[float] = [0.0] * self.count
+        self.output_time = [0.0] * len(Unit)
+        #: When the head's last missing token came; None while one is missing.
+        self.complete: list[float | None] = [None] * len(Unit)
+        self.accept = [0.0] * len(Unit)
+        self.in_flight = [0] * len(Unit)
+        self.started = np.zeros(self.count, np.int64)
+        self.retired = np.zeros(self.count, np.int64)
+        self.wait = [0.0] * len(Unit)
+        self.stall = 0.0
+        self.reads, self.writes = _Stream(READS), _Stream(WRITES)
+        # fetch
+        self.burst = min(FETCH_BURST, config.max_burst_beats // self.beats_per_instruction or 1)
+        self.asked = 0
+        self.passed = 0
+        self.arrived: dict[int, float] = {}
+        self.last_pass = 0.0
+        self.blocked = False
+        # matrix and vector unit
+        self.rows_end = [0.0] * len(Unit)
+        self.last_take = 0.0
+        self.issue_free = 0.0
+        # Plain lists: indexing NumPy arrays one by one is slow.
+        self.c_beats = self.costs.beats.tolist()
+        self.c_bursts = self.costs.bursts.tolist()
+        self.c_pads = self.costs.pads.tolist()
+        self.c_lead = self.costs.lead.tolist()
+        self.c_tiles = self.costs.tiles.tolist()
+        self.c_rows = self.costs.rows.tolist()
+        self.c_chunks = self.costs.chunks.tolist()
+
+    def at(self, time: float, kind: int, argument: int) -> None:
+        self.sequence += 1
+        heapq.heappush(self.events, (time, self.sequence, kind, argument))
+
+    def run(self) -> Counters:
+        self.ask(FETCH_FIRST_ADDRESS)
+        handlers = (
+            self.pass_on,
+            self.dispatch,
+            self.send_tokens,
+            self.read_due,
+            self.read_end,
+            self.write_due,
+            self.write_end,
+            self.retire,
+        )
+        now = 0.0
+        while self.events:
+            now, _, kind, argument = heapq.heappop(self.events)
+            handlers[kind](now, argument)
+        stuck = [(self.order[u][self.head[u]], u) for u in Unit if self.pending(u)]
+        if stuck or self.passed < self.count:
+            index, unit = min(stuck) if stuck else (self.passed, None)
+            raise device_fault(ErrorCode.WATCHDOG, unit, index, "waits for a token for ever")
+        return self.counters(now + FINISH)
+
+    def pending(self, unit: Unit) -> bool:
+        return self.head[unit] < len(self.order[unit])
+
+    # Fetch
+
+    def ask(self, now: float) -> None:
+        """Ask for as many bursts as the prefetch buffer has room for."""
+        while self.asked < self.count and self.asked - self.passed <= PREFETCH - self.burst:
+            size = min(self.burst, self.count - self.asked)
+            beats = size * self.beats_per_instruction
+            self.insert_fetch(now, _Segment(self.asked, True, beats, 1, 0, 0, now, 0))
+            self.asked += size
+
+    def insert_fetch(self, now: float, segment: _Segment) -> None:
+        """Queue a fetch burst behind the load bursts that are on the bus already."""
+        segment.due = now + self.latency + BUS_LATENCY
+        segments = self.reads.segments
+        room = float(READS)
+        for position, other in enumerate(segments):
+            share = self.remaining(now) if position == 0 and self.reads.active else 1.0
+            bursts = other.bursts * share
+            issued = min(room, max(now - other.issue, 0.0) if not other.fetch else bursts)
+            if bursts <= issued:
+                room -= bursts
+                continue
+            if issued > 0 and other.beats > 0:
+                self.split(now, position, issued / bursts * share)
+                segments.insert(position + 1, segment)
+            else:
+                segments.insert(position, segment)
+            break
+        else:
+            segments.append(segment)
+        self.wake_reads(now)
+
+    def split(self, now: float, position: int, share: float) -> None:
+        """Cut a segment in two, the first with ``share`` of the whole."""
+        whole = self.reads.segments[position]
+        done = 1.0 - self.remaining(now) if position == 0 and self.reads.active else 0.0
+        first = done + share
+        rest = _Segment(
+            whole.owner,
+            False,
+            whole.beats * (1 - first),
+            whole.bursts * (1 - first),
+            whole.pads * (1 - first),
+            0,
+            whole.issue,
+            whole.due,
+            whole.last,
+        )
+        part = _Segment(
+            whole.owner,
+            False,
+            whole.beats * first,
+            whole.bursts * first,
+            whole.pads * first,
+            whole.lead,
+            whole.issue,
+            whole.due,
+            False,
+        )
+        self.reads.segments[position] = part
+        self.reads.segments.insert(position + 1, rest)
+        if position == 0 and self.reads.active:
+            self.reads.left = share / first
+            self.reads.since = now
+            self.restart(self.reads, now, _READ_END)
+
+    def pass_on(self, now: float, _: int) -> None:
+        """Hand instructions to their queues as long as they are here and there is room."""
+        per = self.beats_per_instruction
+        while self.passed < self.count:
+            index = self.passed
+            here = self.arrived.get(index)
+            if here is None:
+                return
+            unit = self.units[index]
+            if unit is not None and self.pushed[unit] - self.head[unit] > self.config.queue_depth:
+                self.blocked = True
+                return
+            time = max(self.last_pass + per, here + FETCH_PASS)
+            if time > now:
+                self.at(time, _PASS, 0)
+                return
+            self.last_pass = now
+            self.passed += 1
+            if unit is not None:
+                self.queue_time[index] = now + QUEUE_LATENCY
+                self.pushed[unit] += 1
+                self.at(now + QUEUE_LATENCY, _DISPATCH, unit)
+            self.ask(now)
+
+    # Dispatch
+
+    def dispatch(self, now: float, unit: int) -> None:
+        """Start the unit's next instruction if it is there, has its tokens and the unit is free."""
+        head = self.head[unit]
+        if head >= self.pushed[unit]:
+            return
+        index = self.order[unit][head]
+        here = max(self.queue_time[index], self.output_time[unit])
+        if here > now:
+            self.at(here, _DISPATCH, unit)
+            return
+        wait, tokens = self.waits[index], self.tokens[unit]
+        if self.complete[unit] is None:
+            for other in range(4):
+                if wait >> other & 1 and not tokens[other]:
+                    return
+            self.complete[unit] = now
+            self.wait[unit] += now - here
+        if unit == Unit.LOAD or unit == Unit.STORE:
+            limit = LOAD_IN_FLIGHT if unit == Unit.LOAD else STORE_IN_FLIGHT
+            if self.in_flight[unit] >= limit:
+                return
+        elif self.accept[unit] > now:
+            self.at(self.accept[unit], _DISPATCH, unit)
+            return
+        for other in range(4):
+            tokens[other] -= wait >> other & 1
+        self.complete[unit] = None
+        self.started[index] = now
+        self.head[unit] = head + 1
+        self.in_flight[unit] += 1
+        self.output_time[unit] = now + self.interval[unit]
+        if unit == Unit.LOAD:
+            self.start_load(now, index)
+        elif unit == Unit.GEMM:
+            self.start_gemm(now, index)
+        elif unit == Unit.ALU:
+            self.start_alu(now, index)
+        else:
+            self.start_store(now, index)
+        if self.blocked:
+            self.blocked = False
+            self.at(now + 1, _PASS, 0)
+        if self.pushed[unit] > head + 1:
+            self.at(self.output_time[unit], _DISPATCH, unit)
+
+    def send_tokens(self, now: float, index: int) -> None:
+        signal, unit = self.signals[index], self.units[index]
+        for other in range(4):
+            if signal >> other & 1:
+                self.tokens[other][unit] += 1
+                self.dispatch(now, other)
+
+    def retire(self, now: float, index: int) -> None:
+        unit = self.units[index]
+        assert unit is not None
+        self.retired[index] = now
+        self.in_flight[unit] -= 1
+        if self.signals[index]:
+            self.at(now + TOKEN, _TOKENS, index)
+        if unit == Unit.LOAD or unit == Unit.STORE:
+            self.dispatch(now, unit)
+
+    # Units
+
+    def start_load(self, now: float, index: int) -> None:
+        bursts = self.c_bursts[index]
+        issue = max(now + LOAD_ADDRESS, self.issue_free)
+        self.issue_free = issue + bursts
+        due = issue + self.latency + BUS_LATENCY if bursts else issue
+        self.reads.segments.append(
+            _Segment(
+                index,
+                False,
+                self.c_beats[index],
+                bursts,
+                self.c_pads[index],
+                self.c_lead[index],
+                issue,
+                due,
+            )
+        )
+        self.wake_reads(now)
+
+    def start_gemm(self, now: float, index: int) -> None:
+        block = self.config.block_out
+        tiles, rows = self.c_tiles[index], self.c_rows[index]
+        ready = max(now + GEMM_ROWS, self.rows_end[Unit.GEMM] + GEMM_GAP)
+        if not tiles or not rows:
+            self.rows_end[Unit.GEMM] = ready
+            self.accept[Unit.GEMM] = ready
+            self.at(ready + GEMM_RETIRE + array_latency(self.config), _RETIRE, index)
+            return
+        weights = max(now + GEMM_WEIGHTS, self.last_take + GEMM_SWAP) + block
+        begin = max(ready, weights)
+        period = max(rows, block + GEMM_SWAP)
+        last = begin + (tiles - 1) * period
+        self.stall += begin - ready + (tiles - 1) * (period - rows)
+        self.last_take = last
+        self.rows_end[Unit.GEMM] = last + rows
+        # The next instruction is accepted when the last tile's weights are being read.
+        reading = last - period if tiles > 1 else weights - block
+        self.accept[Unit.GEMM] = max(reading, ready - GEMM_GAP) + GEMM_ACCEPT
+        self.at(last + rows + GEMM_RETIRE + array_latency(self.config), _RETIRE, index)
+
+    def start_alu(self, now: float, index: int) -> None:
+        begin = max(now + ALU_ROWS, self.rows_end[Unit.ALU] + ALU_GAP)
+        end = begin + self.c_chunks[index]
+        self.rows_end[Unit.ALU] = end
+        self.accept[Unit.ALU] = end
+        self.at(end + ALU_RETIRE, _RETIRE, index)
+
+    def start_store(self, now: float, index: int) -> None:
+        beats, bursts = self.c_beats[index], self.c_bursts[index]
+        due = now + STORE_DATA
+        self.writes.segments.append(_Segment(index, False, beats, bursts, 0, 0, due, due))
+        self.wake_writes(now)
+
+    # Bus
+
+    def rate(self, stream: _Stream) -> float:
+        """Beats a cycle the first segment moves at."""
+        segment = stream.segments[0]
+        other = self.writes if stream is self.reads else self.reads
+        own = self.outstanding_rate(stream, segment)
+        share = self.bandwidth
+        if other.active:
+            rival = min(1.0, self.outstanding_rate(other, other.segments[0]))
+            share = max(self.bandwidth / 2, self.bandwidth - rival)
+        return min(1.0, own, share)
+
+    def outstanding_rate(self, stream: _Stream, segment: _Segment) -> float:
+        """Short bursts: what can be outstanding does not cover the memory's latency."""
+        if not segment.bursts:
+            return 1.0
+        return segment.beats / segment.bursts * stream.limit / (self.latency + BUS_LATENCY + 4)
+
+    def remaining(self, now: float) -> float:
+        """What is left of the first read segment."""
+        reads = self.reads
+        return max(reads.left - (now - reads.since) / max(reads.duration, 1e-9), 0.0)
+
+    def restart(self, stream: _Stream, now: float, kind: int) -> None:
+        """Plan the end of the first segment at its present rate."""
+        segment = stream.segments[0]
+        stream.duration = segment.beats / self.rate(stream) + segment.pads
+        stream.version += 1
+        self.at(now + stream.left * stream.duration, kind, stream.version)
+
+    def change(self, stream: _Stream, now: float, kind: int) -> None:
+        """The other direction began or ended: the rate is another one from here on."""
+        if stream.active:
+            stream.left = max(stream.left - (now - stream.since) / max(stream.duration, 1e-9), 0.0)
+            stream.since = now
+            self.restart(stream, now, kind)
+
+    def begin(self, stream: _Stream, now: float, kind: int) -> None:
+        stream.active = True
+        stream.left, stream.since = 1.0, now
+        segment = stream.segments[0]
+        # Leading padding is written while the first data are awaited.
+        segment.pads -= min(segment.lead, max(now - max(stream.free, segment.issue), 0.0))
+        self.restart(stream, now, kind)
+
+    def wake_reads(self, now: float) -> None:
+        if not self.reads.active and self.reads.segments:
+            self.at(max(now, self.reads.segments[0].due), _READ_DUE, 0)
+
+    def wake_writes(self, now: float) -> None:
+        if not self.writes.active and self.writes.segments:
+            self.at(max(now, self.writes.segments[0].due), _WRITE_DUE, 0)
+
+    def read_due(self, now: float, _: int) -> None:
+        reads = self.reads
+        if reads.active or not reads.segments:
+            return
+        if reads.segments[0].due > now:
+            self.wake_reads(now)
+            return
+        self.begin(reads, now, _READ_END)
+        self.change(self.writes, now, _WRITE_END)
+
+    def write_due(self, now: float, _: int) -> None:
+        writes = self.writes
+        if writes.active or not writes.segments or writes.segments[0].due > now:
+            return
+        self.begin(writes, now, _WRITE_END)
+        self.change(self.reads, now, _READ_END)
+
+    def read_end(self, now: float, version: int) -> None:
+        reads = self.reads
+        if not reads.active or version != reads.version:
+            return
+        segment = reads.segments.popleft()
+        reads.active, reads.free = False, now
+        if segment.fetch:
+            per = self.beats_per_instruction
+            size = round(segment.beats / per)
+            for k in range(size):
+                self.arrived[segment.owner + k] = now - (size - 1 - k) * per
+            self.pass_on(now, 0)
+        elif segment.last:
+            self.at(now + LOAD_RETIRE, _RETIRE, segment.owner)
+        if reads.segments and reads.segments[0].due <= now:
+            self.begin(reads, now, _READ_END)
+        else:
+            self.change(self.writes, now, _WRITE_END)
+            self.wake_reads(now)
+
+    def write_end(self, now: float, version: int) -> None:
+        writes = self.writes
+        if not writes.active or version != writes.version:
+            return
+        segment = writes.segments.popleft()
+        writes.active, writes.free = False, now
+        self.at(now + self.latency + STORE_RETIRE, _RETIRE, segment.owner)
+        if writes.segments and writes.segments[0].due <= now:
+            self.begin(writes, now, _WRITE_END)
+        else:
+            self.change(self.reads, now, _READ_END)
+            self.wake_writes(now)
+
+    # Results
+
+    def counters(self, cycles: float) -> Counters:
+        total = round(cycles)
+        self.started[-1] = self.retired[-1] = total
+        busy: list[int] = []
+        for unit in Unit:
+            own = np.array(self.order[unit], np.int64)
+            begin, end = self.started[own], np.maximum.accumulate(self.retired[own])
+            # Overlapping instructions count once.
+            covered = np.concatenate([[0], end[:-1]]) if own.size else end
+            busy.append(int(np.maximum(end - np.maximum(begin, covered), 0).sum()))
+        bus = self.config.bus_bytes
+        loads = np.array(self.order[Unit.LOAD], np.int64)
+        stores = np.array(self.order[Unit.STORE], np.int64)
+        wait = [round(w) for w in self.wait]
+        return Counters(
+            cycles=total,
+            busy=(busy[0], busy[1], busy[2], busy[3]),
+            wait=(wait[0], wait[1], wait[2], wait[3]),
+            gemm_issue=int(self.costs.fires.sum()),
+            gemm_stall=round(self.stall),
+            read_bytes=int(self.costs.beats[loads].sum()) * bus + self.count * INSTRUCTION_BYTES,
+            write_bytes=int(self.costs.beats[stores].sum()) * bus,
+            started=self.started,
+            retired=self.retired,
+        )
+
+
+def predict(config: AccelConfig, d: Descriptors, memory: MemoryModel | None = None) -> Counters:
+    """The counters of a run of ``d`` behind ``memory``, without running it.
+
+    Raises:
+        DeviceError: WATCHDOG, if an instruction waits for ever.
+    """
+    return TimingModel(config, memory or MemoryModel(), d).run()
