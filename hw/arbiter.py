@@ -22,7 +22,7 @@ def read_beat_layout(config: AccelConfig) -> data.StructLayout:
 class ReadArbiter(wiring.Component):
     """Merges two burst streams and sends the data, which come back in order, to whoever asked.
 
-    Fetch goes first: it asks rarely, and only for what it has room for. Up to ``MAX_READS`` bursts
+    Fetch goes first: it asks rarely, and only for what it has room for. Up to ``max_reads`` bursts
     are outstanding. While ``enable`` is low no burst is accepted and arriving data are discarded,
     so that the bus always comes to rest.
 
@@ -51,7 +51,8 @@ class ReadArbiter(wiring.Component):
     beat: Signal
     idle: Signal
 
-    def __init__(self, config: AccelConfig) -> None:
+    def __init__(self, config: AccelConfig, *, max_reads: int = MAX_READS) -> None:
+        self._max_reads = max_reads
         beats = stream.Signature(read_beat_layout(config))
         super().__init__(
             {
@@ -70,7 +71,9 @@ class ReadArbiter(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         # One entry per outstanding burst: 1 when it belongs to load.
-        m.submodules.owners = owners = Fifo(unsigned(1), depth=MAX_READS)
+        # Kept for the proof.
+        self.owners = Fifo(unsigned(1), depth=self._max_reads)
+        m.submodules.owners = owners = self.owners
         free = Signal()
         accept = Signal()
         m.d.comb += [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from amaranth.hdl import Cat, Elaboratable, Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Elaboratable, Module, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
@@ -134,7 +134,7 @@ class Core(wiring.Component):
             ]
         m.d.comb += [arbiter.enable.eq(control.run), store.enable.eq(control.run)]
 
-        def bits(signals: Iterable[Signal]) -> Signal:
+        def bits(signals: Iterable[Signal]) -> Value:
             return Cat(signals)
 
         progress = [d.start for d in dispatchers] + [unit.done for unit in units]

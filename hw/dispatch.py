@@ -50,7 +50,8 @@ class Dispatcher(wiring.Component):
     waiting: Signal
     running: Signal
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_in_flight: int = MAX_IN_FLIGHT) -> None:
+        self._max_in_flight = max_in_flight
         instructions = stream.Signature(unsigned(INSTRUCTION_BITS))
         super().__init__(
             {
@@ -67,7 +68,11 @@ class Dispatcher(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.masks = masks = Fifo(unsigned(len(Unit)), depth=MAX_IN_FLIGHT)
+        # Kept for the proof: the masks of instructions in flight, `owed` and `sent`.
+        self.masks = Fifo(unsigned(len(Unit)), depth=self._max_in_flight)
+        self.owed = Signal(range(self._max_in_flight + 1))
+        self.sent = Signal(len(Unit))
+        m.submodules.masks = masks = self.masks
         header = HEADER(self.i.payload[:HEADER_BITS])
 
         complete = Signal()
@@ -86,8 +91,7 @@ class Dispatcher(wiring.Component):
 
         # `owed` instructions are done but have not sent all their tokens; `sent` are those the
         # oldest of them has.
-        owed = Signal(range(MAX_IN_FLIGHT + 1))
-        sent = Signal(len(Unit))
+        owed, sent = self.owed, self.sent
         due = Signal(len(Unit))
         settled = Signal()
         with m.If(self.done | (owed != 0)):

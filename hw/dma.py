@@ -138,11 +138,11 @@ class RunGenerator(wiring.Component):
                 plane_start.eq(1),
             ]
 
-        # Stage 1: bus address and end of the run.
-        valid1 = Signal()
-        run1 = Signal(run_layout(self._config), reset_less=True)
-        end1 = Signal(ADDRESS_BITS + 2, reset_less=True)
-        odd1 = Signal(reset_less=True)
+        # Stage 1: bus address and end of the run. Both stages are kept for the proof.
+        self.valid1 = valid1 = Signal()
+        self.run1 = run1 = Signal(run_layout(self._config), reset_less=True)
+        self.end1 = end1 = Signal(ADDRESS_BITS + 2, reset_less=True)
+        self.odd1 = odd1 = Signal(reset_less=True)
         step1 = Signal()
         m.d.comb += step0.eq(active & (~valid1 | step1))
         with m.If(step0 | step1):
@@ -158,9 +158,9 @@ class RunGenerator(wiring.Component):
             ]
 
         # Stage 2: the verdict.
-        valid2 = Signal()
-        bad2 = Signal()
-        run2 = Signal(run_layout(self._config), reset_less=True)
+        self.valid2 = valid2 = Signal()
+        self.bad2 = bad2 = Signal()
+        self.run2 = run2 = Signal(run_layout(self._config), reset_less=True)
         m.d.comb += step1.eq(valid1 & (~valid2 | (self.o.valid & self.o.ready)))
         with m.If(step1 | (self.o.valid & self.o.ready)):
             m.d.sync += valid2.eq(step1)
@@ -215,11 +215,12 @@ class BurstSplitter(wiring.Component):
         longest_log2 = exact_log2(longest)
         high_bit = beat_log2 + longest_log2
 
-        # A rest shorter than a burst can grow by one run, no further.
-        valid = Signal()
-        addr = Signal(ADDRESS_BITS, reset_less=True)
-        beats = Signal(beat_address_bits(config) + 2, reset_less=True)
-        last = Signal(reset_less=True)
+        # The rest of what came in; shorter than a burst it can grow by one run, no further. Kept
+        # for the proof.
+        self.valid = valid = Signal()
+        self.addr = addr = Signal(ADDRESS_BITS, reset_less=True)
+        self.beats = beats = Signal(beat_address_bits(config) + 2, reset_less=True)
+        self.last = last = Signal(reset_less=True)
         room = Signal(range(longest + 1))
         full = Signal()
         join = Signal()
@@ -327,7 +328,8 @@ class WriteEngine(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.lengths = lengths = Fifo(unsigned(9), depth=MAX_WRITES)
-        m.submodules.unacknowledged = acks = Fifo(unsigned(1), depth=MAX_WRITES)
+        # Kept for the proof: bursts without acknowledgement, beats read and not written.
+        m.submodules.unacknowledged = self.acks = acks = Fifo(unsigned(1), depth=MAX_WRITES)
 
         # Address channel: a register, then the bus.
         accept = Signal()
@@ -347,7 +349,7 @@ class WriteEngine(wiring.Component):
             m.d.sync += self.aw.payload.eq(self.i.payload)
 
         # Reader: one burst after the other, instructions begin at their own row.
-        m.submodules.beats = beats = Fifo(write_beat_layout(config), depth=4)
+        m.submodules.beats = self.beats = beats = Fifo(write_beat_layout(config), depth=4)
         active = Signal()
         fresh = Signal(init=1)
         left = Signal(8, reset_less=True)
@@ -355,7 +357,7 @@ class WriteEngine(wiring.Component):
         read = Signal()
         end_burst = Signal()
         take = Signal()
-        arriving = Signal()
+        self.arriving = arriving = Signal()
         arriving_last = Signal(reset_less=True)
         arriving_valid = Signal(reset_less=True)
         within = Signal()

@@ -23,9 +23,9 @@ class Fifo(wiring.Component):
     i: stream.Interface
     o: stream.Interface
     level: Signal
+    storage: Memory
 
     def __init__(self, shape: ShapeLike, *, depth: int) -> None:
-        self._shape = shape
         self._depth = depth
         super().__init__(
             {
@@ -34,15 +34,16 @@ class Fifo(wiring.Component):
                 "level": Out(range(depth + 1)),
             }
         )
+        # Here rather than in `elaborate` for the proofs, which look into the memory.
+        self.storage = Memory(shape=shape, depth=depth, init=[])
+        self.write = self.storage.write_port()
+        self.read = self.storage.read_port(domain="comb")
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         depth = self._depth
-        # Kept for the proofs, which look into the memory.
-        self.storage = Memory(shape=self._shape, depth=depth, init=[])
+        write, read = self.write, self.read
         m.submodules.storage = self.storage
-        self.write = write = self.storage.write_port()
-        self.read = read = self.storage.read_port(domain="comb")
         pushed = Signal()
         popped = Signal()
         m.d.comb += [

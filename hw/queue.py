@@ -40,6 +40,7 @@ class WordQueue(wiring.Component):
         self._beats = beats
         self._kept = kept
         self._depth = depth * kept
+        self._limit = self._depth
         super().__init__(
             {
                 "i": In(stream.Signature(unsigned(beat_bits))),
@@ -68,7 +69,7 @@ class WordQueue(wiring.Component):
         pushed = Signal()
         m.d.comb += [
             keep.eq(self.index < self._kept),
-            self.i.ready.eq((self.level != self._depth) | ~keep),
+            self.i.ready.eq((self.level != self._limit) | ~keep),
             pushed.eq(self.i.valid & self.i.ready & keep),
             write.en.eq(pushed),
             write.data.eq(self.i.payload),

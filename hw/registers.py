@@ -68,7 +68,8 @@ class RegisterBlock(wiring.Component):
                 "bus": In(Axi4Lite()),
                 "start": Out(1),
                 "abort": Out(1),
-                **{name: Out(32, init=BY_NAME[name].reset) for name in PARAMETERS},
+                # amaranth-stubs lack init
+                **{n: Out(32, init=BY_NAME[n].reset) for n in PARAMETERS},  # pyright: ignore
                 "busy": In(1),
                 "done": In(1),
                 "failed": In(1),
