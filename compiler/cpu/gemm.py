@@ -5,6 +5,7 @@ whose right rows are windows of contiguous memory, so a convolution needs no cop
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import llvmlite.ir as ll
@@ -211,10 +212,8 @@ class TapOffsets:
     def __init__(self, k: Kernel, offsets: tuple[int, ...]) -> None:
         self._k = k
         self._offsets = offsets
-        step = offsets[1] - offsets[0] if len(offsets) > 1 else 0
-        self._step = (
-            step if all(o == offsets[0] + i * step for i, o in enumerate(offsets)) else None
-        )
+        steps = {after - before for before, after in pairwise(offsets)} or {0}
+        self._step = steps.pop() if len(steps) == 1 else None
         if self._step is None:
             kind = ll.ArrayType(ll.IntType(64), len(offsets))
             table = ll.GlobalVariable(k.module, kind, f"{k.function.name}_taps")
