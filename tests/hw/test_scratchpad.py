@@ -54,7 +54,9 @@ def vector_words(rows: np.ndarray, config: AccelConfig) -> np.ndarray:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
 @pytest.mark.parametrize("kind", [InpScratchpad, WgtScratchpad, PrmScratchpad, VinScratchpad])
-def test_beats_become_words(kind: Callable[[AccelConfig], BeatScratchpad], config: AccelConfig) -> None:
+def test_beats_become_words(
+    kind: Callable[[AccelConfig], BeatScratchpad], config: AccelConfig
+) -> None:
     dut = kind(config)
     beat = config.bus_bytes
     rng = random.Random(1)
