@@ -55,7 +55,7 @@ class Proof(Elaboratable):
     def __init__(self) -> None:
         self.ports: list[Value] = []
         self.m = Module()
-        self.m.d.comb += Assume(~ResetSignal())
+        self.given(~ResetSignal())
         self.build()
 
     def build(self) -> None:
@@ -80,10 +80,13 @@ class Proof(Elaboratable):
             self.m.d.comb += target.eq(self.free(target.shape()))
 
     def show(self, *properties: Value) -> None:
-        self.m.d.comb += [Assert(p) for p in properties]
+        self.m.d.comb += [Assert(p, "shown to hold") for p in properties]
 
     def given(self, *properties: Value) -> None:
-        self.m.d.comb += [Assume(p) for p in properties]
+        self.m.d.comb += [Assume(p, "taken to hold") for p in properties]
+
+    def reach(self, situation: Value) -> None:
+        self.m.d.comb += Cover(situation, "reached")
 
     def past(self, value: Any) -> Signal:
         now = Value.cast(value)
@@ -169,7 +172,7 @@ class FifoProof(Proof):
             ~(tracking & popped & (ahead == 0)) | (dut.o.payload == kept),
             self.holds(dut.o),
         )
-        m.d.comb += Cover(dut.level == depth)
+        self.reach(dut.level == depth)
 
 
 class QueueProof(Proof):
@@ -256,7 +259,7 @@ class QueueProof(Proof):
             dut.empty == (dut.level + dut.asked == 0),
             self.holds(dut.o),
         )
-        m.d.comb += Cover(dut.o.valid & (dut.level == size))
+        self.reach(dut.o.valid & (dut.level == size))
 
 
 class OverfullQueue(WordQueue):
@@ -283,7 +286,7 @@ class CounterProof(Proof):
             dut.full == (dut.level == 3),
             dut.available == (dut.level != 0),
         )
-        m.d.comb += Cover(dut.full & dut.put & dut.get)
+        self.reach(dut.full & dut.put & dut.get)
 
 
 class DispatchProof(Proof):
@@ -365,8 +368,8 @@ class DispatchProof(Proof):
             self.holds(dut.o),
             dut.running == (running != 0),
         )
-        m.d.comb += Cover(dut.owed == depth)
-        m.d.comb += Cover(head & settled & mask.all())
+        self.reach(dut.owed == depth)
+        self.reach(head & settled & mask.all())
 
 
 class CarelessDispatcher(Dispatcher):
@@ -383,7 +386,6 @@ class RunProof(Proof):
     """Every run that leaves is aligned and within the memory, whatever the transfer."""
 
     def build(self) -> None:
-        m = self.m
         dut = RunGenerator(TINY)
         self.add(dut)
         self.drive(dut.i.valid, dut.i.payload, dut.o.ready, dut.memory_base, dut.memory_bytes)
@@ -413,7 +415,7 @@ class RunProof(Proof):
             self.holds(dut.o),
             ~self.past(dut.error) | dut.error,
         )
-        m.d.comb += Cover(dut.o.valid & dut.o.ready & dut.o.payload.last & ~self.past(dut.i.valid))
+        self.reach(dut.o.valid & dut.o.ready & dut.o.payload.last & ~self.past(dut.i.valid))
 
 
 class BurstProof(Proof):
@@ -443,7 +445,7 @@ class BurstProof(Proof):
             dut.empty == (balance == 0),
             self.holds(dut.o),
         )
-        m.d.comb += Cover(dut.o.valid & (dut.o.payload.len == TINY.max_burst_beats - 1))
+        self.reach(dut.o.valid & (dut.o.payload.len == TINY.max_burst_beats - 1))
 
 
 class ArbiterProof(Proof):
@@ -478,7 +480,7 @@ class ArbiterProof(Proof):
             dut.enable | ~(dut.o_fetch.valid | dut.o_load.valid),
             self.holds(dut.ar),
         )
-        m.d.comb += Cover(outstanding == self.READS)
+        self.reach(outstanding == self.READS)
 
 
 class WriteProof(Proof):
@@ -507,7 +509,7 @@ class WriteProof(Proof):
             self.holds(dut.aw),
             self.holds(dut.w),
         )
-        m.d.comb += Cover(dut.w.valid & dut.w.payload.last & dut.w.ready)
+        self.reach(dut.w.valid & dut.w.payload.last & dut.w.ready)
 
 
 class FetchProof(Proof):
