@@ -5,8 +5,10 @@ instructions of different units in it. What this file decides is speed: loads ar
 the steps that need them, as far as scratchpads, queues and stored data allow, across layers too.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -68,53 +70,87 @@ def schedule(steps: Sequence[Step], config: AccelConfig) -> list[Task]:
     Raises:
         DoesNotFitError: blocks that one step needs at once exceed a scratchpad.
     """
-    last_use: dict[Block, int] = {}
-    first_use: dict[Block, int] = {}
-    for index, step in enumerate(steps):
-        for block in step.blocks:
-            first_use.setdefault(block, index)
-            last_use[block] = index
-    loads = [block for block in first_use if block.loads]
-    dying: dict[int, list[Block]] = {}
-    for block, index in last_use.items():
-        dying.setdefault(index, []).append(block)
+    return _Scheduler(steps, config).run()
 
-    scratchpads = Scratchpads(config)
-    stored = _Stored(steps, config)
-    tasks: list[Task] = []
-    next_load = 0
-    ahead: list[int] = []  # first uses of the loads no step has needed yet
-    # loads that have to wait for room must not fill their queue: fetch would not get past them
-    limit = min(config.queue_depth, config.max_tokens) - 1
 
-    def issue(block: Block) -> None:
-        layer = steps[first_use[block]].layer
+#: Loads looked at for one that can be issued before its turn.
+WINDOW_BLOCKS = 64
+#: Places in the load queue kept for the load whose turn it is.
+RESERVED_LOADS = 2
+
+
+class _Scheduler:
+    """List scheduling of loads between steps.
+
+    Blocks of one scratchpad are placed in the order of their first use, so that what is loaded
+    early never takes the room of what is needed before it.
+    """
+
+    def __init__(self, steps: Sequence[Step], config: AccelConfig) -> None:
+        self.steps, self.config = steps, config
+        self.first_use: dict[Block, int] = {}
+        last_use: dict[Block, int] = {}
+        for index, step in enumerate(steps):
+            for block in step.blocks:
+                self.first_use.setdefault(block, index)
+                last_use[block] = index
+        self.dying: dict[int, list[Block]] = {}
+        for block, index in last_use.items():
+            self.dying.setdefault(index, []).append(block)
+        self.pending = deque(block for block in self.first_use if block.loads)
+        self.scratchpads = Scratchpads(config)
+        self.stored = _Stored(steps, config)
+        self.tasks: list[Task] = []
+        #: First uses of the loads that no step has needed yet.
+        self.ahead: list[int] = []
+        # loads that have to wait must not fill their queue: fetch would not get past them
+        self.limit = min(config.queue_depth, config.max_tokens) - 1
+
+    def run(self) -> list[Task]:
+        for index, step in enumerate(self.steps):
+            while self.pending and self.first_use[self.pending[0]] <= index:
+                self.place(self.pending[0])
+                self.issue(self.pending.popleft())
+            self.run_ahead()
+            for block in step.blocks:
+                if not block.loads and self.first_use[block] == index:
+                    self.place(block)
+            self.tasks.append(Task(_placed(step.instruction, step.rows), step.layer))
+            if step.stores is not None:
+                self.stored.store(step.stores)
+            for block in self.dying.get(index, ()):
+                self.scratchpads.free(block)
+            self.ahead = [use for use in self.ahead if use > index]
+        return self.tasks
+
+    def place(self, block: Block) -> None:
+        if not self.scratchpads.try_take(block):
+            raise _does_not_fit(block, self.config)
+
+    def issue(self, block: Block) -> None:
+        """Append the loads of a placed block."""
+        use = self.first_use[block]
         for load in block.loads:
-            tasks.append(Task(_placed(load, (("row", block),)), layer))
+            self.tasks.append(Task(_placed(load, (("row", block),)), self.steps[use].layer))
+            self.ahead.append(use)
 
-    for index, step in enumerate(steps):
-        while next_load < len(loads):
-            block = loads[next_load]
-            needed = first_use[block] <= index
-            if not needed and (len(ahead) + len(block.loads) > limit or not stored.ready(block)):
+    def run_ahead(self) -> None:
+        """Issue loads of later steps: in their turn, or past one that waits for stores or room."""
+        waiting: set[Space] = set()
+        issued: list[int] = []
+        for position, block in enumerate(islice(self.pending, WINDOW_BLOCKS)):
+            room = self.limit - len(self.ahead) - (RESERVED_LOADS if waiting else 0)
+            if len(block.loads) > room:
                 break
-            if not scratchpads.try_take(block):
-                if needed:
-                    raise _does_not_fit(block, config)
-                break
-            issue(block)
-            ahead.extend([first_use[block]] * len(block.loads))
-            next_load += 1
-        for block in step.blocks:
-            if not block.loads and first_use[block] == index and not scratchpads.try_take(block):
-                raise _does_not_fit(block, config)
-        tasks.append(Task(_placed(step.instruction, step.rows), step.layer))
-        if step.stores is not None:
-            stored.store(step.stores)
-        for block in dying.get(index, ()):
-            scratchpads.free(block)
-        ahead = [use for use in ahead if use > index]
-    return tasks
+            if block.space in waiting:
+                continue
+            if self.stored.ready(block) and self.scratchpads.try_take(block):
+                self.issue(block)
+                issued.append(position)
+            else:
+                waiting.add(block.space)
+        for position in reversed(issued):
+            del self.pending[position]
 
 
 def _placed(instruction: Instruction, rows: Sequence[tuple[str, Block]]) -> Instruction:

@@ -4,7 +4,7 @@ Every candidate's cost is the larger of what the matrix unit, the vector unit an
 tiles included, plus what nothing can overlap: the first tile's loads and the last tile's result.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,17 +12,23 @@ from numpy.typing import NDArray
 
 from accelc.compiler.integer import ConvAttrs
 from accelc.compiler.layout import ceil_div
-from accelc.compiler.window import loaded_positions
 from accelc.isa.config import AccelConfig
 from accelc.isa.errors import DoesNotFitError
 
 Counts = NDArray[np.int64]
 #: Cycles between instructions of a unit: decode, tokens, filling and draining the pipeline.
 INSTRUCTION_CYCLES = 24
-#: Cycles of a run of memory beyond its beats.
-RUN_CYCLES = 1
+#: Cycles from asking memory to what it answers, and from a unit to the next one: token, start.
+LATENCY_CYCLES = 100
+#: Least cycles of a run of memory: with the reference memory's latency, the bursts that may be
+#: outstanding (64 reads, 16 writes) keep the bus busy only if runs are this long.
+READ_RUN_CYCLES, WRITE_RUN_CYCLES = 1.1, 4.4
 #: Cycles that a GEMM should last, so that its overhead is below one per cent.
 GEMM_CYCLES = 3000
+#: Traffic to charge an instruction with: its 64 bytes, and as much for its place in a queue.
+ISSUE_BYTES = 128
+#: Share of the first loads and the last results that no other layer's work hides.
+EXPOSED = 0.5
 #: Loop counts of GEMM and ALU are 12 bits, those of taps 8 bits.
 MAX_COUNT = 4095
 MAX_TAPS = 255
@@ -180,21 +186,29 @@ def _best_conv(shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int) 
     padded = shape.groups * _padded_rows(oh, th, ow, tw, config.block_out)
     gemms = n_sp * n_oc * n_k * -(-to // chunk)
     compute = padded * all_taps * shape.blocks_out + gemms * INSTRUCTION_CYCLES
-    input_loads = np.where(keep_i, 1, np.where((n_oc == 1) | keep_w & (n_sp * n_k == 1), 1, n_oc))
-    runs = np.where(ti == shape.pitch, _loaded(th, taps_y, *_y(conv)), positions)
-    input_cycles = n_sp * n_k * input_loads * (window * row_cycles + runs * RUN_CYCLES)
+    input_loads = n_sp * n_k * np.where(keep_i | (n_oc == 1), 1, n_oc)
+    line = np.where(ti == shape.pitch, positions // _loaded(th, taps_y, *_y(conv)), 1)
+    window_cycles = _runs(positions // line, line * ti * row_cycles, READ_RUN_CYCLES)
     weight_loads = np.where(keep_w | (n_sp == 1), 1, n_sp)
     weight_row = config.wgt_row_bytes / config.bus_bytes
-    weight_cycles = shape.blocks_out * all_taps * weight_row * weight_loads
     outputs = shape.groups * oh * ow * shape.blocks_out
-    read = input_cycles + weight_cycles + (outputs * vec_cycles if shape.residual else 0)
-    written = outputs * vec_cycles + n_sp * n_oc * np.where(to == shape.blocks_out, th, rows)
-    vector = outputs * lane_cycles + n_sp * n_oc * -(-to // chunk) * INSTRUCTION_CYCLES
-    startup = window * row_cycles + chunk * taps * weight_row
-    drain = rows * to * vec_cycles + rows * chunk * lane_cycles
-    worst = np.maximum(np.maximum(compute, read), np.maximum(written, vector))
-    # memory traffic that hides behind compute still costs energy and waits: a small weight
-    cost = worst + startup + drain + 0.02 * (compute + read + written + vector)
+    read = input_loads * window_cycles + shape.blocks_out * all_taps * weight_row * weight_loads
+    if shape.residual:
+        read = read + outputs * vec_cycles
+    line = np.where(to == shape.blocks_out, tw, 1)
+    tile_cycles = _runs(rows // line, line * to * vec_cycles, WRITE_RUN_CYCLES)
+    alus = n_sp * n_oc * -(-to // chunk)
+    stores = n_sp * n_oc * (2 if shape.residual else 1)
+    weights = n_oc * n_k * -(-to // chunk) * weight_loads
+    cost = _cost(
+        config,
+        compute=compute,
+        vector=outputs * lane_cycles + alus * INSTRUCTION_CYCLES,
+        bus=read + n_sp * n_oc * tile_cycles,
+        instructions=input_loads + weights + gemms + alus + stores,
+        first=window_cycles + chunk * taps * weight_row,
+        last=tile_cycles + rows * chunk * lane_cycles,
+    )
     cost = np.where(fits, cost, np.inf)
     i = int(np.argmin(cost))
     return ConvTile(
@@ -209,6 +223,32 @@ def _best_conv(shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int) 
         keep_input=bool(keep_i[i]),
         cycles=int(cost[i]),
     )
+
+
+def _runs(count: Counts, cycles: Any, least: float) -> Any:
+    """Cycles of ``count`` runs of memory of ``cycles`` each."""
+    return count * np.maximum(cycles, least)
+
+
+def _cost(
+    config: AccelConfig,
+    *,
+    compute: Any,
+    vector: Any,
+    bus: Any,
+    instructions: Any,
+    first: Any,
+    last: Any,
+) -> Any:
+    """Cycles of a layer: the busiest of matrix unit, vector unit and bus, and what none can hide.
+
+    Reads, writes and the fetch of instructions share the bus. ``first`` are the first tile's loads,
+    ``last`` what follows the last tile's sums.
+    """
+    bus = bus + instructions * (ISSUE_BYTES / config.bus_bytes)
+    worst = np.maximum(np.maximum(compute, bus), vector)
+    # work that hides behind other work still makes it wait now and then: a small weight
+    return worst + EXPOSED * (first + last + 2 * LATENCY_CYCLES) + 0.02 * (compute + bus + vector)
 
 
 def _y(conv: ConvAttrs) -> tuple[int, int]:
@@ -226,9 +266,6 @@ class PlaneTile:
     taps_x: int
     chunk: int = 1
     cycles: int = 0
-
-    def with_chunk(self, chunk: int) -> "PlaneTile":
-        return replace(self, chunk=chunk)
 
 
 def plane_candidates(height: int, width: int, blocks: int) -> tuple[Counts, Counts, Counts]:
@@ -281,33 +318,40 @@ def _best_plane(
     n_tiles = shape.groups * -(-oh // th) * -(-ow // tw) * -(-shape.blocks_out // tc)
     outputs = shape.groups * oh * ow * shape.blocks_out
     per_block = cycles_per_tile(th, tw, taps_y, taps_x)
+    chunk = np.clip(-(-GEMM_CYCLES // np.maximum(per_block, 1)), 1, tc)
+    chunk = np.clip(np.minimum(chunk, config.wgt_rows // (2 * taps_y * taps_x * v)), 1, None)
+    chunks = n_tiles * -(-tc // chunk)
     # edge tiles are charged in proportion
     tiles = shape.groups * (oh / th) * (ow / tw) * shape.blocks_out
-    compute = tiles * per_block * n_k + n_tiles * n_k * INSTRUCTION_CYCLES
+    compute = tiles * per_block * n_k + chunks * n_k * INSTRUCTION_CYCLES
     row_cycles = config.inp_row_bytes / config.bus_bytes
     vec_cycles = config.vec_row_bytes / config.bus_bytes
     lane_cycles = max(1, config.batch * config.block_out // config.vector_lanes)
-    runs = np.where(tc * v == shape.pitch, lines, positions)
-    read = n_tiles * n_k * (window * row_cycles + runs * RUN_CYCLES + INSTRUCTION_CYCLES)
+    line = np.where(tc * v == shape.pitch, positions // lines, 1)
+    window_cycles = _runs(positions // line, line * tc * v * row_cycles, READ_RUN_CYCLES)
+    line = np.where(tc == shape.blocks_out, tw, 1)
+    tile_cycles = _runs(rows // line, line * tc * vec_cycles, WRITE_RUN_CYCLES)
+    bus = n_tiles * (n_k * window_cycles + tile_cycles)
     if shape.residual:
-        read = read + outputs * vec_cycles
-    written = outputs * vec_cycles + n_tiles * np.where(tc == shape.blocks_out, th, rows)
-    vector = outputs * lane_cycles + n_tiles * INSTRUCTION_CYCLES
-    startup = window * row_cycles + rows * tc * (vec_cycles + lane_cycles)
-    worst = np.maximum(np.maximum(compute, read), np.maximum(written, vector))
-    cost = worst + startup + 0.02 * (compute + read + written + vector)
+        bus = bus + outputs * vec_cycles
+    cost = _cost(
+        config,
+        compute=compute,
+        vector=outputs * lane_cycles + chunks * INSTRUCTION_CYCLES,
+        bus=bus,
+        instructions=n_tiles * (n_k + 1) + chunks * (n_k + 1),
+        first=window_cycles + per_block,
+        last=tile_cycles + rows * tc * lane_cycles,
+    )
     cost = np.where(fits, cost, np.inf)
     i = int(np.argmin(cost))
-    per_gemm = int(np.asarray(per_block + 0 * th)[i])
-    chunk = max(1, min(int(tc[i]), ceil_div(GEMM_CYCLES, max(1, per_gemm))))
-    chunk = max(1, min(chunk, config.wgt_rows // (2 * taps_y * taps_x * v)))
     return PlaneTile(
         lines=int(th[i]),
         columns=int(tw[i]),
         blocks=int(tc[i]),
         taps_y=taps_y,
         taps_x=taps_x,
-        chunk=chunk,
+        chunk=int(chunk[i]),
         cycles=int(cost[i]),
     )
 
@@ -327,14 +371,20 @@ def choose_pool(
     n_tiles = shape.groups * -(-oh // th) * -(-ow // tw) * -(-shape.blocks_out // tc)
     vec_cycles = config.vec_row_bytes / config.bus_bytes
     lane_cycles = max(1, config.batch * config.block_out // config.vector_lanes)
-    runs = np.where(tc == shape.blocks_out, lines, positions)
-    read = n_tiles * (positions * tc * vec_cycles + runs * RUN_CYCLES + INSTRUCTION_CYCLES)
     outputs = shape.groups * oh * ow * shape.blocks_out
-    vector = outputs * lane_cycles * taps_y * taps_x + n_tiles * INSTRUCTION_CYCLES
-    written = outputs * vec_cycles + n_tiles * np.where(tc == shape.blocks_out, th, th * tw)
-    startup = positions * tc * vec_cycles + rows * (vec_cycles + lane_cycles * taps_y * taps_x)
-    cost = (
-        np.maximum(np.maximum(read, vector), written) + startup + 0.02 * (read + vector + written)
+    line = np.where(tc == shape.blocks_out, positions // lines, 1)
+    window_cycles = _runs(positions // line, line * tc * vec_cycles, READ_RUN_CYCLES)
+    line = np.where(tc == shape.blocks_out, tw, 1)
+    tile_cycles = _runs(th * tw // line, line * tc * vec_cycles, WRITE_RUN_CYCLES)
+    vector = lane_cycles * taps_y * taps_x
+    cost = _cost(
+        config,
+        compute=0,
+        vector=outputs * vector + n_tiles * INSTRUCTION_CYCLES,
+        bus=n_tiles * (window_cycles + tile_cycles),
+        instructions=3 * n_tiles,
+        first=window_cycles,
+        last=tile_cycles + rows * vector,
     )
     i = int(np.argmin(np.where(fits, cost, np.inf)))
     return PlaneTile(
@@ -344,12 +394,4 @@ def choose_pool(
         taps_y=taps_y,
         taps_x=taps_x,
         cycles=int(cost[i]),
-    )
-
-
-def window_positions(shape: ConvShape, lines: int, columns: int) -> int:
-    """Pixels that one tile of a whole kernel loads."""
-    conv = shape.conv
-    return loaded_positions(lines, conv.kernel[0], conv.stride[0], conv.dilation[0]) * (
-        loaded_positions(columns, conv.kernel[1], conv.stride[1], conv.dilation[1])
     )

@@ -81,7 +81,18 @@ def test_loads_wait_for_the_stores_they_read() -> None:
         {Load: "l", Gemm: "g", Alu: "a", Store: "s"}[type(t.instruction)] for t in tasks
     )
     stores = [i for i, kind in enumerate(order) if kind == "s"]
-    loads = [i for i, t in enumerate(tasks) if isinstance(t.instruction, Load) and t.layer == 1]
+    loads = [
+        i
+        for i, task in enumerate(tasks)
+        if isinstance(task.instruction, Load) and task.layer == 1 and task.instruction.buffer == 0
+    ]
+    # constants need not wait
+    weights_load = [
+        i
+        for i, task in enumerate(tasks)
+        if isinstance(task.instruction, Load) and task.layer == 1 and task.instruction.buffer == 1
+    ]
+    assert weights_load[0] < stores[0]
     # the first reader needs only the first store, the last one both
     assert stores[0] < loads[0] < stores[1] < loads[-1]
 

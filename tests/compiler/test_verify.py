@@ -158,7 +158,7 @@ def test_shifted_rows_are_caught(program: Program, kind, field: str, shift: int)
 
 def test_rows_beyond_the_scratchpad(program: Program) -> None:
     index = find(program, Alu)
-    with pytest.raises(VerifyError, match=r"\(ALU\) writes out row 10\d\d, out has 1024 rows; "):
+    with pytest.raises(VerifyError, match=r"\(ALU\) writes out row 1\d\d\d, out has 1024 rows; "):
         verify(mutate(program, index, dst=1020))
 
 
