@@ -1,28 +1,31 @@
-"""ONNX to ``Graph``: with ``onnx_node``, the only file that knows protobuf.
+"""ONNX to ``Graph``: with ``onnx_file`` and ``onnx_node``, all that knows protobuf.
 
 Reads a file or ``ModelProto``, checks it, fixes every symbolic dimension, types every value.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
-from onnx.external_data_helper import load_external_data_for_tensor
+import onnx.version_converter
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
+from accelc.compiler.onnx_file import one_line, read_model, tensors
 from accelc.compiler.onnx_node import infer, numpy_dtype, operator_known, run
 from accelc.isa.errors import ModelError, UnsupportedOpError
 
-#: Oldest operator set read; older ones gave attributes other meanings.
+#: Oldest operator set read as it is; older ones gave attributes other meanings.
 OLDEST_OPSET = 7
 #: ``onnx.checker`` serializes the model, which protobuf limits to 2 GiB.
 CHECKER_LIMIT_BYTES = 2_000_000_000
+#: A sequence, an optional or a tensor of unknown rank: only ``onnx.reference`` handles them.
+OPAQUE = TensorType((-1,), np.dtype(object))
 #: Constants up to this many elements are evaluated while shapes are inferred.
 SHAPE_CONSTANT_ELEMS = 4096
 
@@ -39,93 +42,40 @@ def import_model(model: str | Path | ModelProto, *, dims: Mapping[str, int] | No
             a symbolic dimension without a size.
         UnsupportedOpError: operators nobody can run, all of them listed with their nodes.
     """
-    proto = model if isinstance(model, ModelProto) else _read(Path(model))
+    proto = model if isinstance(model, ModelProto) else read_model(Path(model))
     if isinstance(model, ModelProto) and any(
-        tensor.data_location == TensorProto.EXTERNAL for tensor in _tensors(proto.graph)
+        tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(proto.graph)
     ):
         raise ModelError("the model's weights are in external files; give the model's path instead")
-    opset = _opset(proto)
-    proto = _inlined(proto)
+    proto, opset = _modernized(_inlined(proto), _opset(proto))
     _require_known_operators(proto, opset)
     _check(proto)
-    proto, notes = _with_static_inputs(proto, dict(dims or {}))
-    return _Importer(proto, opset).graph(tuple(notes))
-
-
-def _one_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-def _read(path: Path) -> ModelProto:
-    try:
-        proto = onnx.load(str(path), load_external_data=False)
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (DecodeError, ValueError) as error:
-        raise ModelError(f"{path}: not an ONNX model, or truncated: {_one_line(error)}") from None
-    if not proto.graph.node and not proto.graph.output:
-        raise ModelError(f"{path}: not an ONNX model: it has no graph")
-    _load_external(proto, path)
-    return proto
-
-
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.TENSOR:
-                yield attribute.t
-            elif attribute.type == AttributeProto.TENSORS:
-                yield from attribute.tensors
-            elif attribute.type == AttributeProto.GRAPH:
-                yield from _tensors(attribute.g)
-            elif attribute.type == AttributeProto.GRAPHS:
-                for subgraph in attribute.graphs:
-                    yield from _tensors(subgraph)
-
-
-def _load_external(proto: ModelProto, path: Path) -> None:
-    """Read weights kept in files of their own, which must lie in the model's folder."""
-    folder = path.resolve().parent
-    external = [t for t in _tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL]
-    for tensor in external:
-        info = {entry.key: entry.value for entry in tensor.external_data}
-        location = info.get("location", "")
-        file = (folder / location).resolve()
-        what = f"{path}: external data of {tensor.name!r}"
-        if not location or Path(location).is_absolute() or not file.is_relative_to(folder):
-            raise ModelError(f"{what} leads outside the model's folder: {location!r}")
-        if not file.is_file():
-            raise ModelError(f"{what} is missing: {location!r}")
-        try:
-            offset, length = int(info.get("offset", 0)), int(info.get("length", 0))
-        except ValueError:
-            raise ModelError(f"{what} has no numeric offset and length") from None
-        if offset < 0 or length < 0 or offset + length > file.stat().st_size:
-            raise ModelError(f"{what} ends beyond the end of {location!r}")
-    try:
-        for tensor in external:
-            load_external_data_for_tensor(tensor, str(folder))
-            tensor.data_location = TensorProto.DEFAULT
-            del tensor.external_data[:]
-    except (onnx.checker.ValidationError, OSError, ValueError) as error:
-        raise ModelError(f"{path}: external data cannot be read: {_one_line(error)}") from None
+    return _Importer(proto, _skeleton(proto, dict(dims or {})), opset).graph()
 
 
 def _opset(proto: ModelProto) -> int:
-    newest = onnx.defs.onnx_opset_version()
     version = max((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), default=0)
     if version == 0 and any(node.domain in ("", "ai.onnx") for node in proto.graph.node):
         raise ModelError("the model does not say which operator set (opset) it uses")
-    if version and not OLDEST_OPSET <= version <= newest:
+    newest = onnx.defs.onnx_opset_version()
+    if version > newest:
         raise ModelError(
-            f"the model uses opset {version}, this version reads {OLDEST_OPSET} to {newest};"
-            " convert it with onnx.version_converter"
+            f"the model uses opset {version}, the installed onnx knows up to {newest}; update onnx"
         )
     return version or newest
+
+
+def _modernized(proto: ModelProto, opset: int) -> tuple[ModelProto, int]:
+    """A model of the oldest operator sets, converted to the first one that is read as it is."""
+    if opset >= OLDEST_OPSET:
+        return proto, opset
+    try:
+        return onnx.version_converter.convert_version(proto, OLDEST_OPSET), OLDEST_OPSET
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(
+            f"the model uses opset {opset} and cannot be converted to opset {OLDEST_OPSET}:"
+            f" {one_line(error)}"
+        ) from None
 
 
 def _inlined(proto: ModelProto) -> ModelProto:
@@ -176,61 +126,94 @@ def _check(proto: ModelProto) -> None:
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise ModelError(f"the model is malformed: {_one_line(error)}") from None
+        raise ModelError(f"the model is malformed: {one_line(error)}") from None
 
 
-def _with_static_inputs(proto: ModelProto, dims: dict[str, int]) -> tuple[ModelProto, list[str]]:
-    """The model with every input dimension a number, and notes about the ones chosen."""
+@dataclass(frozen=True)
+class _Skeleton:
+    """A model with static inputs and without its weights, for inference.
+
+    ``declared`` are the static types the model itself states for its outputs and inner values.
+    """
+
+    proto: ModelProto
+    declared: dict[str, onnx.TypeProto]
+    notes: tuple[str, ...]
+
+
+def _skeleton(proto: ModelProto, dims: dict[str, int]) -> _Skeleton:
     for name, size in dims.items():
         if size < 1:
             raise ModelError(f"dimension {name!r} must be at least 1, not {size}")
-    fixed = ModelProto()
-    fixed.CopyFrom(proto)
-    initializers = {t.name for t in fixed.graph.initializer}
-    used: set[str] = set()
-    symbolic: set[str] = set()
-    missing: list[str] = []
-    batch: list[str] = []
-    for value in fixed.graph.input:
-        if value.name in initializers or not value.type.HasField("tensor_type"):
-            continue
+    graph = proto.graph
+    light = ModelProto(ir_version=proto.ir_version)
+    light.opset_import.extend(proto.opset_import)
+    light.graph.name = graph.name
+    light.graph.node.extend(graph.node)
+    for tensor in graph.initializer:
+        if int(np.prod(tensor.dims, dtype=np.int64)) <= SHAPE_CONSTANT_ELEMS:
+            light.graph.initializer.append(tensor)
+        else:
+            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            light.graph.input.append(info)
+    initializers = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in initializers]
+    light.graph.input.extend(inputs)
+    notes = _fix_dimensions(light.graph.input[len(light.graph.input) - len(inputs) :], dims)
+    # Shapes stated for other values may name the symbols: inference states them afresh, and only
+    # what it cannot infer is taken from the model, if it is static there.
+    declared: dict[str, onnx.TypeProto] = {}
+    for value in (*graph.value_info, *graph.output):
+        found = _maybe_type(value.type)
+        if found is not None and -1 not in found.shape:
+            declared[value.name] = value.type
+    for value in graph.output:
+        light.graph.output.add(name=value.name)
+    return _Skeleton(light, declared, notes)
+
+
+def _fix_dimensions(inputs: Sequence[onnx.ValueInfoProto], dims: dict[str, int]) -> tuple[str, ...]:
+    """Give every dimension of ``inputs`` its number, in place; notes about the ones chosen."""
+    tensors_only = [value for value in inputs if value.type.HasField("tensor_type")]
+    for value in tensors_only:
         if not value.type.tensor_type.HasField("shape"):
             raise ModelError(f"input {value.name!r} has no shape")
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.HasField("dim_value") and dim.dim_value > 0:
-                continue
-            name, place = dim.dim_param, f"{value.name}.{axis}"
-            symbolic.update((name, place))
-            given = place if place in dims else name
-            if given in dims:
-                used.add(given)
-                dim.dim_value = dims[given]
-            elif axis == 0:
-                batch.append(name or value.name)
-                dim.dim_value = 1
-            else:
-                missing.append(f"{name!r} ({place})" if name else place)
+    symbolic = {
+        f"{value.name}.{axis}": dim
+        for value in tensors_only
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not dim.HasField("dim_value") or dim.dim_value < 0
+    }
+    known = {*symbolic, *(dim.dim_param for dim in symbolic.values() if dim.dim_param)}
+    if unknown := sorted(set(dims) - known):
+        listed = ", ".join(repr(name) for name in sorted(known)) or "none"
+        raise ModelError(f"the model has no symbolic dimension {unknown}; it has {listed}")
+    batch = {
+        dim.dim_param or place
+        for place, dim in symbolic.items()
+        if place.endswith(".0") and place not in dims and dim.dim_param not in dims
+    }
+    missing: list[str] = []
+    for place, dim in symbolic.items():
+        name = dim.dim_param
+        size = dims.get(place, dims.get(name) if name else None)
+        if size is None and (name or place) in batch:
+            size = 1
+        if size is None:
+            missing.append(f"{name!r} ({place})" if name else place)
+        else:
+            dim.dim_value = size
     if missing:
-        raise ModelError(
-            f"symbolic dimensions need a size, as in --dim NAME=N: {', '.join(missing)}"
-        )
-    if unknown := sorted(set(dims) - used):
-        known = sorted(symbolic - {""}) or "none"
-        raise ModelError(f"the model has no symbolic dimension {unknown}; it has {known}")
-    notes = [f"symbolic batch dimension {name!r} set to 1" for name in dict.fromkeys(batch)]
-    # Shapes recorded for other values may still name the symbols: let inference state them afresh.
-    del fixed.graph.value_info[:]
-    for value in fixed.graph.output:
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-    return fixed, notes
+        raise ModelError(f"symbolic dimensions need a size (--dim NAME=N): {', '.join(missing)}")
+    return tuple(f"symbolic batch dimension {name!r} set to 1" for name in sorted(batch))
 
 
 class _Importer:
     """Collects the parts of a ``Graph`` from one checked model with static inputs."""
 
-    def __init__(self, proto: ModelProto, opset: int) -> None:
+    def __init__(self, proto: ModelProto, skeleton: _Skeleton, opset: int) -> None:
         self.proto = proto
+        self.skeleton = skeleton
         self.opset = opset
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, Array] = {}
@@ -239,17 +222,15 @@ class _Importer:
         #: Values of small constants and shape computations, only for shape inference.
         self.known: dict[str, Array] = {}
 
-    def graph(self, notes: tuple[str, ...]) -> Graph:
+    def graph(self) -> Graph:
         graph = self.proto.graph
         for tensor in graph.initializer:
             self._constant(tensor.name, self._array(tensor))
         if graph.sparse_initializer:
             raise ModelError("sparse initializers are not supported; store the weights densely")
-        inputs = [v for v in graph.input if v.name not in self.constants]
+        inputs = [v for v in self.skeleton.proto.graph.input if v.name not in self.constants]
         for value in inputs:
-            if not value.type.HasField("tensor_type"):
-                raise ModelError(f"input {value.name!r} is not a tensor")
-            self.types[value.name] = _tensor_type(value.type)
+            self.types[value.name] = _maybe_type(value.type) or OPAQUE
         inferred = self._whole_model_types()
         for node in graph.node:
             self._node(node, inferred)
@@ -264,7 +245,7 @@ class _Importer:
             inputs=tuple(value.name for value in inputs),
             outputs=outputs,
             opset=self.opset,
-            notes=notes,
+            notes=self.skeleton.notes,
         )
         return _with_quantization(result)
 
@@ -273,7 +254,7 @@ class _Importer:
         try:
             return numpy_helper.to_array(tensor)
         except (ValueError, TypeError) as error:
-            raise ModelError(f"constant {tensor.name!r} is malformed: {_one_line(error)}") from None
+            raise ModelError(f"constant {tensor.name!r} is malformed: {one_line(error)}") from None
 
     def _constant(self, name: str, array: Array) -> None:
         self.constants[name] = array
@@ -283,12 +264,10 @@ class _Importer:
 
     def _whole_model_types(self) -> dict[str, onnx.TypeProto]:
         """What onnx infers for the model as a whole, including If, Loop and Scan."""
-        if self.proto.ByteSize() >= CHECKER_LIMIT_BYTES:
-            return {}
         try:
-            inferred = onnx.shape_inference.infer_shapes(self.proto, data_prop=True)
+            inferred = onnx.shape_inference.infer_shapes(self.skeleton.proto, data_prop=True)
         except (onnx.shape_inference.InferenceError, ValueError) as error:
-            raise ModelError(f"the model's shapes are inconsistent: {_one_line(error)}") from None
+            raise ModelError(f"the model's shapes are inconsistent: {one_line(error)}") from None
         return {v.name: v.type for v in (*inferred.graph.value_info, *inferred.graph.output)}
 
     def _name(self, node: NodeProto) -> str:
@@ -338,20 +317,14 @@ class _Importer:
             types = contrib.infer(node, self.types)
         else:
             types = [_maybe_type(inferred.get(name)) for name in node.outputs]
-            if any(
-                t is None or -1 in t.shape
-                for t, name in zip(types, node.outputs, strict=True)
-                if name
-            ):
+            if not all(_static(found) for found in types):
                 types = infer(node, self.types, self.known, self.opset, types)
         for name, found in zip(node.outputs, types, strict=True):
-            if not name:
-                continue
-            if found is None:
-                raise ModelError(
-                    f"the type of {name!r} (output of {node.op} {node.name!r}) is unknown"
-                )
-            self.types[name] = found
+            if name and not _static(found):
+                declared = _maybe_type(self.skeleton.declared.get(name))
+                found = declared or found or OPAQUE
+            if name and found is not None:
+                self.types[name] = found
 
     def _evaluate(self, node: Node) -> None:
         if node.op in CONTRIB or "captured" in node.attrs:
@@ -425,11 +398,15 @@ def _tensor_type(proto: onnx.TypeProto) -> TensorType:
     return TensorType(shape, numpy_dtype(tensor.elem_type))
 
 
+def _static(found: TensorType | None) -> bool:
+    return found is not None and -1 not in found.shape
+
+
 def _maybe_type(proto: onnx.TypeProto | None) -> TensorType | None:
     if proto is None:
         return None
-    if proto.HasField("sequence_type") or proto.HasField("optional_type"):
-        return TensorType((-1,), np.dtype(object))
+    if not proto.HasField("tensor_type"):
+        return OPAQUE if proto.WhichOneof("value") else None
     tensor = proto.tensor_type
     if not tensor.elem_type or not tensor.HasField("shape"):
         return None
