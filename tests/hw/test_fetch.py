@@ -35,6 +35,7 @@ def random_instruction(rng: random.Random) -> Instruction:
     fields = {
         spec.name: rng.randrange(spec.minimum, spec.maximum + 1) for spec in FIELDS[cls.opcode]
     }
+    assert cls.unit is not None
     others = 0b1111 & ~(1 << cls.unit)
     return cls(wait=rng.randrange(16) & others, signal=rng.randrange(16) & others, **fields)
 
