@@ -14,12 +14,17 @@ from accelc.isa.errors import ToolError
 TOP = "accel"
 #: Amaranth writes memories with all their zeros. None here has contents; without them conversion
 #: takes a fraction of the time, and simulators start from what hardware starts from: anything.
+#: opt_dff turns "keep the old value" into clock enables, the cleaning before makes them visible to
+#: it: a simulator then skips registers that stand still, which is most of its work.
 _SCRIPT = """\
 read_rtlil <<rtlil
 {rtlil}
 rtlil
 delete t:$meminit_v2
 proc -norom
+opt_clean
+opt_dff
+opt_clean
 memory_collect
 write_verilog -norename -noattr
 """
