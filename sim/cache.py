@@ -1,10 +1,12 @@
 """A cache of built things by content, safe under parallel processes."""
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 
@@ -24,26 +26,33 @@ def content_key(parts: Iterable[str | bytes]) -> str:
     return digest.hexdigest()
 
 
+@contextlib.contextmanager
+def _only_builder(lock: Path) -> Iterator[None]:
+    """Wait until no other process builds the same thing; the lock ends with its holder."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def cached_folder(kind: str, key: str, build: Callable[[Path], None]) -> Path:
     """The folder ``kind/key`` of the cache, filled by ``build`` if it is not there.
 
     ``build`` works in a temporary folder that is renamed when it is complete: what is in the cache
-    is whole, and of two processes that build the same thing the second one's work is dropped.
+    is whole. Of two processes that want the same thing one builds and the other waits for it.
     """
     folder = cache_root() / kind / key
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{key[:12]}-", dir=folder.parent))
-    try:
-        # mkdtemp's folders are private; a cache may be shared.
-        work.chmod(0o755)
-        build(work)
+    with _only_builder(folder.parent / f".{key}.lock"):
+        if folder.is_dir():
+            return folder
+        work = Path(tempfile.mkdtemp(prefix=f".{key[:12]}-", dir=folder.parent))
         try:
+            # mkdtemp's folders are private; a cache may be shared.
+            work.chmod(0o755)
+            build(work)
             work.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
     return folder
