@@ -43,11 +43,9 @@ def check(graph: Graph) -> Graph:
     for name, array in graph.constants.items():
         _require(name in graph.types, None, f"constant {name!r} has no type")
         found = graph.types[name]
-        _require(
-            found.shape == array.shape and found.dtype == array.dtype,
-            None,
-            f"constant {name!r} is {array.dtype}{array.shape}, its type {found.dtype}{found.shape}",
-        )
+        if found.shape != array.shape or found.dtype != array.dtype:
+            actual = f"{array.dtype}{array.shape}"
+            _require(False, None, f"constant {name!r} is {actual}, its type says {found}")
     names: set[str] = set()
     for node in graph.nodes:
         _require(node.name not in names, node, "its name is taken")

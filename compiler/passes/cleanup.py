@@ -205,7 +205,7 @@ def share_common(graph: Graph) -> Graph:
             continue
         digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()
         found = first.setdefault(
-            (array.dtype.str, array.shape, digest, repr(graph.types[name])), name
+            (array.dtype.str, array.shape, digest, repr(graph.types[name].quant)), name
         )
         if found != name:
             renamed[name] = found

@@ -22,6 +22,7 @@ from accelc.compiler.passes.lower_concat import (
     lower_qlinear_concat,
     lower_resize,
 )
+from accelc.compiler.passes.lower_pad import lower_pad
 from accelc.compiler.passes.lower_pool import lower_average, lower_maxpool, lower_qlinear_average
 from accelc.compiler.passes.lower_table import (
     lower_function,
@@ -36,7 +37,7 @@ from accelc.compiler.passes.match_linear import (
     lower_qlinear_conv,
     lower_qlinear_matmul,
 )
-from accelc.compiler.passes.operands import Context, Target, dequantized, quantize_target
+from accelc.compiler.passes.operands import Context, Target, quantize_target
 from accelc.compiler.rewrite import Refusal, Replacement, Scope, rewrite
 from accelc.isa.config import AccelConfig
 
@@ -163,19 +164,21 @@ def _through_clamps(scope: Scope, value: str, result: Target) -> tuple[Node, Cla
 def _bounds(scope: Scope, node: Node) -> tuple[float, float] | None:
     if node.op == "Relu":
         return 0.0, float("inf")
+    found = [float(node.attrs.get("min", -np.inf)), float(node.attrs.get("max", np.inf))]
+    if node.op in ("Max", "Min") and len(node.inputs) == 2:
+        bound = constant_real(scope, node.inputs[1])
+        if bound is None or bound.size != 1:
+            return None
+        found["Max Min".split().index(node.op)] = float(bound.reshape(()))
+        return found[0], found[1]
     if node.op != "Clip":
         return None
-    found = [float(node.attrs.get("min", -np.inf)), float(node.attrs.get("max", np.inf))]
     for k, value in enumerate(node.inputs[1:3]):
         if value:
-            array = scope.constant(value)
-            if array is None:
-                # QDQ tools quantize even bounds
-                operand = dequantized(scope, value)
-                array = None if operand is None else constant_real(scope, value)
-            if array is None or array.size != 1:
+            bound = constant_real(scope, value)  # QDQ tools quantize even bounds
+            if bound is None or bound.size != 1:
                 raise Refusal("Clip with bounds computed at run time")
-            found[k] = float(array.reshape(()))
+            found[k] = float(bound.reshape(()))
     # ONNX: where min exceeds max, the result is max
     return min(found[0], found[1]), found[1]
 
@@ -206,6 +209,7 @@ _ROOTS: dict[str, Callable[[Context], None]] = {
     "MaxPool": _integer_only(lower_maxpool),
     "GlobalMaxPool": _integer_only(lower_maxpool),
     "Concat": _integer_only(lower_int_concat),
+    "Pad": _integer_only(lower_pad),
     "Resize": _integer_only(lower_resize),
     "Upsample": _integer_only(lower_resize),
     "Relu": _integer_only(lower_integer_relu),

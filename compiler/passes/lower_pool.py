@@ -110,25 +110,28 @@ def lower_average(context: Context, node: Node, result: Target, clamp: Clamp) ->
     """``DequantizeLinear -> average -> QuantizeLinear``, the average a pool or a ReduceMean."""
     x = activation(context.scope, node.inputs[0], "input")
     x_view = features_view(x.shape)
+    if node.op == "ReduceMean" and _mean_axes(context.scope, node, len(x.shape)) == [1, 2]:
+        x_view = View(x.shape)  # NHWC as it stands
     if node.op == "AveragePool":
         conv = _average_attrs(node, x.shape)
         y_view = features_view(result.shape)
     else:
-        if node.op == "ReduceMean":
-            _require_spatial(context.scope, node, len(x.shape))
         conv = global_attrs(x_view)
         n, _, _, c = x_view.shape
         y_view = View((n, 1, 1, c))
     _average(context, x, conv, result, clamp, inside=False, x_view=x_view, y_view=y_view)
 
 
-def _require_spatial(scope: Scope, node: Node, rank: int) -> None:
+def _mean_axes(scope: Scope, node: Node, rank: int) -> list[int]:
+    """Axes of a mean over space: ``(n, c, h, w)`` features, or ``(n, h, w, c)``."""
     axes = node.attrs.get("axes")
     if node.input(1):
         array = scope.constant(node.inputs[1])
-        axes = None if array is None else tuple(int(a) for a in array.reshape(-1))
-    if axes is None or sorted(a % rank for a in axes) != list(range(2, rank)):
+        axes = None if array is None else array.reshape(-1).tolist()
+    found = [] if axes is None else sorted(int(axis) % rank for axis in axes)
+    if found != list(range(2, rank)) and not (rank == 4 and found == [1, 2]):
         raise Refusal(f"mean over axes {axes}, not over the spatial ones")
+    return found
 
 
 def lower_qlinear_average(context: Context) -> None:

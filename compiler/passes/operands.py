@@ -63,7 +63,8 @@ class Target:
         if np.isnan(real):
             raise Refusal("a clamp bound is not a number")
         # float32 throughout, as ONNX computes it
-        scaled = np.rint(np.float32(real) / self.scale)
+        with np.errstate(over="ignore"):
+            scaled = np.rint(np.float32(real) / self.scale)
         return int(np.clip(np.float64(scaled) + self.zero, -128, 127))
 
     @property

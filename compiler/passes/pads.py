@@ -16,7 +16,7 @@ def fold_pads(graph: Graph) -> Graph:
     return rewrite(graph, _fold)
 
 
-def _spatial_pads(pad: Node, scope: Scope) -> tuple[int, ...] | None:
+def spatial_pads(pad: Node, scope: Scope) -> tuple[int, ...] | None:
     """Begins and ends of the spatial axes, if nothing else is padded, by nothing negative."""
     rank = len(scope.shape(pad.inputs[0]))
     if pad.attrs.get("mode", "constant") != "constant":
@@ -53,7 +53,7 @@ def _fold(node: Node, scope: Scope) -> Replacement | None:
     if pad is None:
         return None
     value = pad_value(pad, scope)
-    added = _spatial_pads(pad, scope)
+    added = spatial_pads(pad, scope)
     if value is None or added is None or value != _own_value(node, dequantize, pad, scope):
         return None
     attrs = dict(node.attrs)

@@ -10,7 +10,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 from accelc.compiler.frontend import build, optimize
 from accelc.compiler.graph import Graph
-from accelc.compiler.integer_reference import evaluate
+from accelc.compiler.integer_reference import evaluate, run_any
 from accelc.compiler.onnx import import_model
 from accelc.isa.config import REFERENCE, AccelConfig
 
@@ -168,5 +168,54 @@ def agree() -> Callable[..., Graph]:
             assert final.types[output].shape == graph.types[output].shape
         assert [n.op for n in build(model, config=config).nodes] == [n.op for n in final.nodes]
         return final
+
+    return run
+
+
+def as_seen(value: str, graph: Graph, values: dict[str, Any]) -> NDArray[Any] | None:
+    """An ONNX value of onnxruntime in the layout and sign the compiled graph gives it."""
+    if value in graph.constants:
+        return graph.constants[value]
+    array = values.get(value.partition(":nhwc")[0])
+    if array is None:
+        return None
+    wanted = graph.types[value]
+    if array.dtype == np.uint8 and wanted.dtype == np.int8:
+        array = (array.astype(np.int16) - 128).astype(np.int8)
+    if array.ndim == 4 and value.endswith(":nhwc"):
+        array = array.transpose(0, 2, 3, 1)
+    return array.reshape(wanted.shape) if array.size == np.prod(wanted.shape) else None
+
+
+@pytest.fixture
+def each_operator() -> Callable[[Graph, dict[str, Any]], tuple[int, int]]:
+    """Run every integer operator of a graph on the inputs the original network had there.
+
+    Takes the graph and the original's values by ONNX name; returns how many results differ, of
+    how many. A result may be off by one step; by what a fused sum or function makes of a step.
+    """
+
+    def run(graph: Graph, values: dict[str, Any]) -> tuple[int, int]:
+        computed: dict[str, Any] = {}
+        differing = total = 0
+        for node in graph.nodes:
+            seen = [as_seen(value, graph, values) for value in node.inputs]
+            inputs = [
+                computed.get(v) if a is None else a for v, a in zip(node.inputs, seen, strict=True)
+            ]
+            if any(array is None for array in inputs):
+                continue
+            (ours,) = run_any(node, inputs, graph.opset)
+            computed[node.outputs[0]] = ours
+            expected = as_seen(node.outputs[0], graph, values)
+            if not node.op.startswith("int.") or expected is None:
+                continue
+            delta = np.abs(ours.astype(int) - expected.astype(int))
+            post = node.attrs.get("post")
+            fused = post is not None and (post.add is not None or post.table)
+            assert delta.max(initial=0) <= (4 if fused else 1), node.name
+            differing += int((delta > 0).sum())
+            total += delta.size
+        return differing, total
 
     return run

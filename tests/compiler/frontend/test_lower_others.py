@@ -55,15 +55,16 @@ def test_pools(builder: Any, agree: Any, case: str, same: bool) -> None:
     assert set(integer_ops(graph)) == {"int.conv" if "average" in case else "int.maxpool"}
 
 
+@pytest.mark.parametrize("axes", [[2, 3], [-1, -2], [1, 2]])
 @pytest.mark.parametrize("opset", [13, 18])
 @pytest.mark.parametrize("keep", [0, 1])
-def test_mean_over_space(builder: Any, agree: Any, opset: int, keep: int) -> None:
+def test_mean_over_space(builder: Any, agree: Any, opset: int, keep: int, axes: list[int]) -> None:
     b = builder(opset=opset)
     x = quantized(b)
     if opset < 18:
-        y = b.node("ReduceMean", x, axes=[2, 3], keepdims=keep)
+        y = b.node("ReduceMean", x, axes=axes, keepdims=keep)
     else:
-        y = b.node("ReduceMean", x, b.constant(np.array([-1, -2], np.int64)), keepdims=keep)
+        y = b.node("ReduceMean", x, b.constant(np.array(axes, np.int64)), keepdims=keep)
     b.output(b.quantize(y, 0.031, np.int8(4)))
     graph = agree(b)
     assert integer_ops(graph) == ["int.conv"] and views_only(graph)
@@ -236,6 +237,35 @@ def test_pad_before_a_convolution(builder: Any, agree: Any, quantized_pad: bool)
     graph = agree(b)
     layer = next(n for n in graph.nodes if n.op == "int.conv")
     assert layer.attrs["conv"].pads == (2, 3, 1, 2) and views_only(graph)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("value", [0.0, "zero point"])
+def test_pad_alone(builder: Any, agree: Any, dtype: Any, value: float | str) -> None:
+    """On floats the border is 0.0, on integers whatever the model says."""
+    b = builder(seed=10)
+    zero = np.array(90, dtype)
+    x = b.input(SHAPE, dtype)
+    pads = b.constant(np.array([0, 0, 1, 2, 0, 0, 0, 1], np.int64))
+    if value == 0.0:
+        x = b.dequantize(x, SCALE, zero)
+        x = b.quantize(b.node("Pad", x, pads), SCALE, zero)
+    else:
+        x = b.node("Pad", x, pads, b.constant(np.array(17, dtype)))
+    b.output(x, dtype)
+    graph = agree(b, lsb=0)
+    assert integer_ops(graph) == ["int.conv"]
+
+
+def test_bounds_written_as_maximum_and_minimum(builder: Any, agree: Any) -> None:
+    b = builder(seed=12)
+    y = b.node("Conv", quantized(b), b.weights((4, 6, 3, 3))[0])
+    y = b.node("Max", y, b.constant(np.float32(-2)))
+    y = b.node("Min", y, b.constant(np.float32(6)))
+    b.output(b.quantize(y, 0.5, np.int8(3)))
+    graph = agree(b)
+    post = next(n.attrs["post"] for n in graph.nodes if n.op == "int.conv")
+    assert (post.min, post.max) == (-1, 15)
 
 
 def test_every_part_of_a_refused_pattern_is_left_alone(builder: Any, agree: Any) -> None:

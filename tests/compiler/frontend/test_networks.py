@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from accelc.compiler.frontend import build
-from accelc.compiler.graph import Graph
-from accelc.compiler.integer_reference import evaluate, run_any
+from accelc.compiler.integer_reference import evaluate
 from accelc.isa.config import REFERENCE, AccelConfig
 
 ROOT = Path(__file__).parents[3]
@@ -114,23 +113,8 @@ def runtime_values(path: Path, names: list[str], feeds: dict[str, Any]) -> dict[
     return dict(zip(outputs, session.run(outputs, feeds), strict=True)) | feeds
 
 
-def as_seen(value: str, graph: Graph, values: dict[str, Any]) -> NDArray[Any] | None:
-    """An ONNX value of onnxruntime in the layout and sign the compiled graph gives it."""
-    if value in graph.constants:
-        return graph.constants[value]
-    array = values.get(value.partition(":nhwc")[0])
-    if array is None:
-        return None
-    wanted = graph.types[value]
-    if array.dtype == np.uint8 and wanted.dtype == np.int8:
-        array = (array.astype(np.int16) - 128).astype(np.int8)
-    if array.ndim == 4 and value.endswith(":nhwc"):
-        array = array.transpose(0, 2, 3, 1)
-    return array.reshape(wanted.shape) if array.size == np.prod(wanted.shape) else None
-
-
 @pytest.mark.parametrize("name", [*NETWORKS, "digits"])
-def test_every_operator_against_onnxruntime(name: str) -> None:
+def test_every_operator_against_onnxruntime(name: str, each_operator: Any) -> None:
     """Each operator from onnxruntime's own inputs: 1 step at most, fewer than 1 in 10,000."""
     rng = np.random.default_rng(7)
     path = network(name)
@@ -149,25 +133,7 @@ def test_every_operator_against_onnxruntime(name: str) -> None:
     used = [v for n in graph.nodes for v in (*n.inputs, *n.outputs)]
     names = [v.partition(":nhwc")[0] for v in used]
     values = runtime_values(path, [v for v in names if v in produced], {probe.inputs[0]: x})
-    computed: dict[str, Any] = {}
-    differing = total = 0
-    for node in graph.nodes:
-        seen = [as_seen(v, graph, values) for v in node.inputs]
-        inputs_seen = [
-            computed.get(v) if a is None else a for v, a in zip(node.inputs, seen, strict=True)
-        ]
-        if any(a is None for a in inputs_seen):
-            continue
-        (computed[node.outputs[0]],) = run_any(node, inputs_seen, graph.opset)
-        expected = as_seen(node.outputs[0], graph, values)
-        if not node.op.startswith("int.") or expected is None:
-            continue
-        delta = np.abs(computed[node.outputs[0]].astype(int) - expected.astype(int))
-        # a step of the convolution inside a fused operator may be several of its result
-        fused = node.attrs.get("post") and (node.attrs["post"].add or node.attrs["post"].table)
-        assert delta.max(initial=0) <= (4 if fused else 1), node.name
-        differing += int((delta > 0).sum())
-        total += delta.size
+    differing, total = each_operator(graph, values)
     assert total > 1000
     assert differing < total / 10_000, f"{differing} of {total}"
 
