@@ -1,5 +1,6 @@
 """The accelerator's back end: a region of integer operators to a program."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -87,7 +88,7 @@ def lower(
     original = graph
     graph, layers = split_pools(graph, config)
     patched = _patched_nodes(graph, config) if options.patches else {}
-    packings = _packings(graph, patched)
+    packings, names = _packings(graph, patched)
     plan = plan_memory(_lifetimes(graph, packings, config))
 
     views = {
@@ -98,7 +99,7 @@ def lower(
         config=config,
         views=views,
         constants=ConstantPool(plan.peak_bytes),
-        patched={node: views[region] for node, region in patched.items()},
+        patched={node: (views[name], packings[name]) for node, name in names.items()},
     )
     _constant_operands(builder)
     for layer, node in zip(layers, graph.nodes, strict=True):
@@ -129,50 +130,54 @@ def lower(
     )
 
 
-def _patched_nodes(graph: Graph, config: AccelConfig) -> dict[str, str]:
-    """Convolutions of graph inputs that are cheaper on patches: node name to region name."""
-    result: dict[str, str] = {}
+def _patched_nodes(graph: Graph, config: AccelConfig) -> dict[str, Packing]:
+    """Convolutions of graph inputs that are cheaper on patches: node name to the best patches."""
+    result: dict[str, Packing] = {}
     for node in graph.nodes:
         value = node.inputs[0]
         if node.op != "int.conv" or node.attrs.get("depthwise") or value not in graph.inputs:
             continue
         conv: ConvAttrs = node.attrs["conv"]
-        _, h, w, c = graph.types[value].shape
-        taps = conv.kernel[0] * conv.kernel[1]
-        if taps == 1 or c >= config.block_in:
+        shape = _shape(graph, value)
+        if conv.kernel == (1, 1) or shape[3] >= config.block_in:
             continue
-        n, oh, ow, o = graph.types[node.outputs[0]].shape
-        groups, blocks_out = ceil_div(n, config.batch), ceil_div(o, config.block_out)
-        residual = node.attrs["post"].add is not None
-        plain = ConvShape(
-            groups=groups,
-            height=h,
-            width=w,
-            blocks_in=ceil_div(c, config.block_in),
-            blocks_out=blocks_out,
-            conv=conv,
-            pitch=ceil_div(c, config.block_out) * config.vec_inp_rows,
-            residual=residual,
-        )
-        depth = ceil_div(taps * c, config.block_in)
-        patch = ConvShape(
-            groups=1,
-            height=1,
-            width=groups * oh * ow,
-            blocks_in=depth,
-            blocks_out=blocks_out,
-            conv=ConvAttrs(kernel=(1, 1)),
-            pitch=depth,
-            residual=residual,
-        )
-        if choose_conv(patch, config).cycles < choose_conv(plain, config).cycles:
-            result[node.name] = f"{value}@{node.name}"
+        # patches of a line more that need as many steps only hold more
+        options = [Packing(value=value, shape=shape)] + [
+            Packing(value=value, shape=shape, kind="patch", conv=conv, patch_lines=lines)
+            for lines in sorted({ceil_div(conv.kernel[0], k + 1) for k in range(conv.kernel[0])})
+        ]
+        best = min(options, key=functools.partial(_conv_cycles, graph, config, node))
+        if best.kind == "patch":
+            result[node.name] = best
     return result
 
 
-def _packings(graph: Graph, patched: Mapping[str, str]) -> dict[str, Packing]:
-    """Packing of every activation; an input read only as patches has no plain region."""
+def _conv_cycles(graph: Graph, config: AccelConfig, node: Node, packing: Packing) -> int:
+    """Cycles of a convolution whose input is packed that way."""
+    groups, height, width, pitch, _, _ = packing.packed_shape(config)
+    plain = packing.kind == "nhwc"
+    shape = ConvShape(
+        groups=groups,
+        height=height,
+        width=width,
+        blocks_in=ceil_div(packing.shape[3], config.block_in) if plain else pitch,
+        blocks_out=ceil_div(_shape(graph, node.outputs[0])[3], config.block_out),
+        conv=node.attrs["conv"] if plain else packing.patch_conv(),
+        pitch=pitch,
+        residual=node.attrs["post"].add is not None,
+    )
+    return choose_conv(shape, config).cycles
+
+
+def _packings(
+    graph: Graph, patched: Mapping[str, Packing]
+) -> tuple[dict[str, Packing], dict[str, str]]:
+    """Packing of every region, and the names of the regions that patched nodes read.
+
+    An input read only as patches has no plain region.
+    """
     packings: dict[str, Packing] = {}
+    names: dict[str, str] = {}
     consumers = graph.consumers()
     for name in graph.inputs:
         readers = consumers.get(name, [])
@@ -181,13 +186,12 @@ def _packings(graph: Graph, patched: Mapping[str, str]) -> dict[str, Packing]:
             packings[name] = Packing(value=name, shape=_shape(graph, name))
         for node in readers:
             if node.name in patched and node.inputs[0] == name:
-                packings[patched[node.name]] = Packing(
-                    value=name, shape=_shape(graph, name), kind="patch", conv=node.attrs["conv"]
-                )
+                names[node.name] = f"{name}@{node.name}"
+                packings[names[node.name]] = patched[node.name]
     for node in graph.nodes:
         for name in node.outputs:
             packings[name] = Packing(value=name, shape=_shape(graph, name))
-    return packings
+    return packings, names
 
 
 def _shape(graph: Graph, name: str) -> tuple[int, int, int, int]:

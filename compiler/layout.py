@@ -29,9 +29,10 @@ class Packing:
     """How the bytes of one program input or output follow from a logical tensor.
 
     ``nhwc`` is the layout of this module. ``patch`` serves one convolution with few input channels:
-    every output pixel ``(oh, ow)`` holds the ``kh * kw * c`` input bytes of its window in the order
-    (kh, kw, c), padded to whole ``block_in`` rows; the convolution's pad value stands where the
-    window leaves the image.
+    its pixels are windows of ``patch_lines`` lines of the kernel, ``(patch_lines, kw, c)`` bytes
+    padded to whole ``block_in`` rows, with the pad value where a window leaves the image. Patches of
+    the whole kernel are the output's pixels; smaller ones begin at every padded input line, so that
+    the lines of the kernel that remain are taps of a ``(n, 1)`` convolution.
     """
 
     #: The graph value that is packed; several regions may hold one value in different layouts.
@@ -40,40 +41,63 @@ class Packing:
     shape: tuple[int, int, int, int]
     kind: Literal["nhwc", "patch"] = "nhwc"
     conv: ConvAttrs | None = None
+    patch_lines: int = 0
+
+    def patch_conv(self) -> ConvAttrs:
+        """The convolution of the patches that does the work of ``conv``."""
+        if self.conv is None:
+            raise AssertionError(f"{self.value} is not packed as patches")
+        steps = ceil_div(self.conv.kernel[0], self.patch_lines)
+        if steps == 1:
+            return ConvAttrs(kernel=(1, 1))
+        return ConvAttrs(
+            kernel=(steps, 1),
+            stride=(self.conv.stride[0], 1),
+            dilation=(self.conv.dilation[0] * self.patch_lines, 1),
+        )
 
     def packed_shape(self, config: AccelConfig) -> tuple[int, int, int, int, int, int]:
-        """``(n / batch, h, w, blocks, batch, block_in)``, with ``oh, ow`` for ``patch``."""
+        """``(n / batch, h, w, blocks, batch, block_in)``; ``patch``: lines of patches, ``ow``."""
         n, h, w, c = self.shape
         groups = ceil_div(n, config.batch)
-        if self.conv is not None:
-            h, w = self.conv.output_size(h, w)
-            c = self.conv.kernel[0] * self.conv.kernel[1] * c
-            blocks = ceil_div(c, config.block_in)
-        else:
+        if self.conv is None:
             blocks = ceil_div(c, config.block_out) * config.vec_inp_rows
-        return groups, h, w, blocks, config.batch, config.block_in
+            return groups, h, w, blocks, config.batch, config.block_in
+        oh, ow = self.conv.output_size(h, w)
+        walk = self.patch_conv()
+        lines = (oh - 1) * walk.stride[0] + (walk.kernel[0] - 1) * walk.dilation[0] + 1
+        blocks = ceil_div(self.patch_lines * self.conv.kernel[1] * c, config.block_in)
+        return groups, lines, ow, blocks, config.batch, config.block_in
 
     def nbytes(self, config: AccelConfig) -> int:
         return int(np.prod(self.packed_shape(config)))
 
 
-def patches(array: NDArray[Any], conv: ConvAttrs) -> NDArray[Any]:
-    """Windows of ``array`` ``(n, h, w, c)``, padded, as ``(n, oh, ow, kh * kw * c)``."""
+def patches(array: NDArray[Any], packing: Packing) -> NDArray[Any]:
+    """Windows of ``array`` ``(n, h, w, c)``, padded, ``(n, lines, ow, patch_lines * kw * c)``."""
+    conv = packing.conv
+    if conv is None:
+        raise AssertionError(f"{packing.value} is not packed as patches")
     n, h, w, c = array.shape
     oh, ow = conv.output_size(h, w)
-    top, left, bottom, right = conv.pads
-    padded = np.full((n, h + top + bottom, w + left + right, c), conv.pad_value, array.dtype)
+    walk = packing.patch_conv()
+    step = conv.stride[0] if walk.kernel[0] == 1 else 1
+    lines = (oh - 1) * walk.stride[0] + (walk.kernel[0] - 1) * walk.dilation[0] + 1
+    top, left, _, right = conv.pads
+    # the last patches may begin so low that their last lines lie beyond the padding
+    height = (lines - 1) * step + (packing.patch_lines - 1) * conv.dilation[0] + 1
+    padded = np.full((n, max(height, top + h), w + left + right, c), conv.pad_value, array.dtype)
     padded[:, top : top + h, left : left + w] = array
-    kh, kw = conv.kernel
-    result = np.empty((n, oh, ow, kh, kw, c), array.dtype)
-    for y in range(kh):
+    kw = conv.kernel[1]
+    result = np.empty((n, lines, ow, packing.patch_lines, kw, c), array.dtype)
+    for y in range(packing.patch_lines):
         y0 = y * conv.dilation[0]
-        lines = slice(y0, y0 + (oh - 1) * conv.stride[0] + 1, conv.stride[0])
+        rows = slice(y0, y0 + (lines - 1) * step + 1, step)
         for x in range(kw):
             x0 = x * conv.dilation[1]
             columns = slice(x0, x0 + (ow - 1) * conv.stride[1] + 1, conv.stride[1])
-            result[:, :, :, y, x] = padded[:, lines, columns]
-    return result.reshape(n, oh, ow, kh * kw * c)
+            result[:, :, :, y, x] = padded[:, rows, columns]
+    return result.reshape(n, lines, ow, -1)
 
 
 def pack(array: Int8, packing: Packing, config: AccelConfig) -> bytes:
@@ -87,7 +111,7 @@ def pack(array: Int8, packing: Packing, config: AccelConfig) -> bytes:
             f"{packing.value} must be int8 {packing.shape}, not {array.dtype} {array.shape}"
         )
     if packing.conv is not None:
-        array = patches(array, packing.conv)
+        array = patches(array, packing)
     groups, h, w, blocks, batch, block_in = packing.packed_shape(config)
     n, _, _, c = array.shape
     full = np.zeros((groups * batch, h, w, blocks * block_in), np.int8)

@@ -77,15 +77,18 @@ def weight_tiles(w: Array, config: AccelConfig) -> Array:
 def conv_operands(builder: RegionBuilder, node: Node) -> tuple[View, View, Array, ConvAttrs]:
     """Input and output views, weights and window of a convolution as it is computed.
 
-    A patched first layer is pointwise over its patches, and a pointwise one is a single line.
+    A patched first layer works on its patches, and a pointwise one is a single line.
     """
     conv: ConvAttrs = node.attrs["conv"]
     w = builder.constant(node.inputs[1])
-    x = builder.patched.get(node.name)
     y = builder.views[node.outputs[0]]
-    if x is not None:
-        w = w.reshape(w.shape[0], 1, 1, -1)
-        conv = ConvAttrs(kernel=(1, 1))
+    if node.name in builder.patched:
+        x, packing = builder.patched[node.name]
+        conv = packing.patch_conv()
+        steps, lines = conv.kernel[0], packing.patch_lines
+        # lines that complete the last patch count nothing
+        w = np.pad(w, ((0, 0), (0, steps * lines - w.shape[1]), (0, 0), (0, 0)))
+        w = w.reshape(w.shape[0], steps, 1, -1)
     else:
         x = builder.views[node.inputs[0]]
     if is_pointwise(conv):

@@ -9,7 +9,7 @@ import numpy as np
 from accelc.compiler.footprint import Space
 from accelc.compiler.graph import Array, Graph, Node
 from accelc.compiler.integer import Post
-from accelc.compiler.layout import Part, View, ceil_div
+from accelc.compiler.layout import Packing, Part, View, ceil_div
 from accelc.compiler.memory_plan import ConstantPool
 from accelc.compiler.task import Block, Step
 from accelc.isa.config import AccelConfig
@@ -32,8 +32,8 @@ class RegionBuilder:
     config: AccelConfig
     views: dict[str, View]
     constants: ConstantPool
-    #: First layers that read their input as patches: node name to the packed region's view.
-    patched: Mapping[str, View] = field(default_factory=dict)
+    #: First layers that read their input as patches: node name to the patches and what they are.
+    patched: Mapping[str, tuple[View, Packing]] = field(default_factory=dict)
     layer: int = 0
     steps: list[Step] = field(default_factory=list)
 

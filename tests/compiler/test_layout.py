@@ -32,19 +32,24 @@ def test_every_byte_lies_where_the_layout_says(
     np.testing.assert_array_equal(unpack(data.tobytes(), packing, config), array)
 
 
-def test_patches_hold_the_windows_of_a_convolution() -> None:
+@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_patches_hold_the_windows_of_a_convolution(lines: int) -> None:
     conv = ConvAttrs(kernel=(3, 2), stride=(2, 1), pads=(1, 0, 2, 3), dilation=(1, 2), pad_value=-7)
     array = tensor(2, 1, 6, 5, 3)
-    windows = patches(array, conv)
-    _, oh, ow, _ = windows.shape
-    assert (oh, ow) == conv.output_size(6, 5)
+    packing = Packing(value="x", shape=(1, 6, 5, 3), kind="patch", conv=conv, patch_lines=lines)
+    windows = patches(array, packing)
+    walk = packing.patch_conv()
+    oh, ow = conv.output_size(6, 5)
+    assert walk.output_size(*windows.shape[1:3]) == (oh, ow)
     for y in range(oh):
         for x in range(ow):
-            for tap, (ky, kx) in enumerate(np.ndindex(3, 2)):
+            for ky, kx in np.ndindex(3, 2):
                 iy, ix = y * 2 - 1 + ky, x + kx * 2
                 inside = 0 <= iy < 6 and 0 <= ix < 5
                 expected = array[0, iy, ix] if inside else np.full(3, -7)
-                np.testing.assert_array_equal(windows[0, y, x, tap * 3 : tap * 3 + 3], expected)
+                line = y * walk.stride[0] + ky // lines * walk.dilation[0]
+                place = (ky % lines * 2 + kx) * 3
+                np.testing.assert_array_equal(windows[0, line, x, place : place + 3], expected)
 
 
 def test_wrong_arrays_are_refused() -> None:
@@ -56,6 +61,8 @@ def test_wrong_arrays_are_refused() -> None:
         pack(np.zeros((1, 2, 2, 3), np.uint8), packing, config)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="region has 64 bytes, not 63"):
         unpack(bytes(63), packing, config)
-    patch = Packing(value="x", shape=(1, 2, 2, 3), kind="patch", conv=ConvAttrs(kernel=(2, 2)))
+    patch = Packing(
+        value="x", shape=(1, 2, 2, 3), kind="patch", conv=ConvAttrs(kernel=(2, 2)), patch_lines=2
+    )
     with pytest.raises(InputError, match="only nhwc regions can be unpacked"):
         unpack(bytes(64), patch, config)

@@ -213,6 +213,33 @@ def test_first_layers_read_patches(check) -> None:
     assert steps(lowered) <= 10 < steps(plain)
 
 
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kernel", [(8, 8), (10, 4), (5, 3)])
+def test_first_layers_read_patches_of_some_lines(check, config, stride, kernel) -> None:
+    b = builder(config)
+    conv = ConvAttrs(
+        kernel=kernel,
+        stride=(stride, stride),
+        pads=(3, 3, 4, 4),
+        dilation=(1, 2),
+        pad_value=-5,
+    )
+    lowered = check(b.graph(b.conv(b.input((2, 20, 18, 1)), 16, conv)), config)
+    assert {p.kind for p in lowered.packings.values()} == {"nhwc", "patch"}
+
+
+def test_tall_kernels_split_their_patches() -> None:
+    """Patches of two lines fill a row of 16 and move a quarter of what whole windows do."""
+    config = PRESETS["1x16x16"]
+    b = builder(config)
+    conv = ConvAttrs(kernel=(8, 8), pads=(3, 3, 4, 4))
+    y = b.conv(b.input((1, 49, 40, 1)), 16, conv)
+    packing = lower(b.graph(y), config).packings[f"x0@{y}"]
+    assert packing.patch_lines == 2
+    assert packing.nbytes(config) == 55 * 40 * 16
+
+
 def test_strided_pointwise_convolutions_load_only_their_pixels(check) -> None:
     config = PRESETS["1x16x16"]
     b = builder(config)
