@@ -1,4 +1,4 @@
-"""The CPU back end: native code, generated through llvmlite, for all the accelerator does not run."""
+"""The CPU back end: native code through llvmlite for all the accelerator does not run."""
 
 from accelc.compiler.cpu.lower import supports
 from accelc.compiler.cpu.module import CpuModule, compile_graph

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from accelc.compiler.cpu.copies import Fill, emit_fill, strided_copy
 from accelc.compiler.cpu.elementwise import contiguous, single
 from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
 from accelc.compiler.cpu.gemm import Gemm, emit_gemm
-from accelc.compiler.cpu.ir import FLOAT32, INT8, INT32, UINT8, Val
-from accelc.compiler.cpu.move import strided_copy
+from accelc.compiler.cpu.lanes import FLOAT32, INT8, INT32, UINT8, Val
 from accelc.compiler.cpu.parse import Operand, channel_view, require
-from accelc.compiler.cpu.planes import Window, planes, require_native, window_of
 from accelc.compiler.cpu.plan import Plan
+from accelc.compiler.cpu.planes import Window, planes, require_native, window_of
 from accelc.compiler.cpu.quantize import saturate
 from accelc.compiler.graph import Array, Node
 
@@ -29,7 +29,7 @@ def run_gemm(plan: Plan, gemm: Gemm, a: str, b: str, bias: str | None, out: str)
 def convolve(
     plan: Plan, x: str, w: str, bias: str | None, out: str, window: Window, groups: int
 ) -> None:
-    """``out`` from ``x`` ``(n, c, *inputs)`` and ``w`` ``(o, c / groups, *kernel)``, all of one type."""
+    """``out`` of ``x`` ``(n, c, *inputs)`` and ``w`` ``(o, c / groups, *kernel)``, of one type."""
     require_native(plan, x, w, out)
     n, c = plan.shape(x)[:2]
     o = plan.shape(out)[1]
@@ -112,8 +112,6 @@ def lower_conv_transpose(plan: Plan, node: Node) -> None:
     stuffed = x
     if any(s > 1 for s in strides):
         stuffed = plan.temporary((n, c, *spread), plan.dtype(x))
-        from accelc.compiler.cpu.move import Fill, emit_fill
-
         zero = plan.constant(np.zeros((), plan.dtype(x)))
         fill = Fill(plan.size(stuffed), plan.dtype(x).itemsize)
         plan.call(emit_fill, fill, [zero], [stuffed])
@@ -140,7 +138,7 @@ def lower_conv_transpose(plan: Plan, node: Node) -> None:
 
 
 def mirror(w: Array, groups: int) -> Array:
-    """Weights ``(c, o / groups, *kernel)`` of a transposed convolution as ``(o, c / groups, *kernel)``."""
+    """Transposed weights ``(c, o / groups, *kernel)`` as ``(o, c / groups, *kernel)``, mirrored."""
     c, per_group, *kernel = w.shape
     split = w.reshape(groups, c // groups, per_group, *kernel).swapaxes(1, 2)
     flipped = np.flip(split, axis=tuple(range(3, 3 + len(kernel))))

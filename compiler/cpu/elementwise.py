@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from accelc.compiler.cpu.expressions import OPERATORS
-from accelc.compiler.cpu.ir import Index, Kernel, Val
+from accelc.compiler.cpu.ir import Index, Kernel
+from accelc.compiler.cpu.lanes import Val
 from accelc.compiler.cpu.parse import PARSERS, Operand, Parsed
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.graph import Node
@@ -18,7 +19,7 @@ MAX_FUSED = 24
 
 @dataclass(frozen=True)
 class Operation:
-    """One operator of a fused chain; an operand is an operation's number, or ``~number`` of an input."""
+    """One operator of a chain; an operand is an operation's number, or ``~number`` of an input."""
 
     op: str
     params: tuple[Any, ...]
@@ -224,8 +225,8 @@ def group_nodes(
 ) -> list[tuple[Node, ...]]:
     """Split ``nodes`` into chains, in an order that still is topological.
 
-    An elementwise node joins the one elementwise node that reads its output, if nothing else does and
-    both outputs have one shape. ``keep`` are values that must exist in memory.
+    An elementwise node joins the one elementwise node that reads its output, if nothing else does
+    and both outputs have one shape. ``keep`` are values that must exist in memory.
     """
     consumer: dict[str, int] = {}
     for number, node in enumerate(nodes):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from accelc.compiler.cpu import functions
-from accelc.compiler.cpu.ir import BOOL, FLOAT32, FLOAT64, INT32, INT64, Val
+from accelc.compiler.cpu.lanes import BOOL, FLOAT32, FLOAT64, INT32, INT64, Val
 
 #: (operands, static parameters, element type of the output) -> result
 Operator = Callable[[Sequence[Val], tuple[Any, ...], np.dtype[Any]], Val]

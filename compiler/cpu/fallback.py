@@ -10,7 +10,7 @@ from accelc.compiler.onnx_node import run
 
 
 def in_memory(kind: TensorType) -> bool:
-    """Whether a value has bytes in the arena: not strings, sequences, or shapes that depend on data."""
+    """Whether a value has bytes in the arena: no string, sequence or shape that depends on data."""
     return np.dtype(kind.dtype).kind not in "OUS" and all(extent >= 0 for extent in kind.shape)
 
 
@@ -35,8 +35,4 @@ class ReferenceNode:
             for n in self.node.inputs
         ]
         results = run(self.node, inputs, self.opset)
-        return [
-            result if isinstance(result, list) or result is None else np.asarray(result)
-            for name, result in zip(self.node.outputs, results, strict=False)
-            if name
-        ]
+        return [r if isinstance(r, list) or r is None else np.asarray(r) for r in results]

@@ -1,11 +1,11 @@
-"""Elementary functions on lanes: float32 as vectorisable polynomials (within 2 ulp), float64 through libm."""
+"""Elementary functions on lanes: float32 as polynomials (within 3 ulp), float64 through libm."""
 
 import math
 
 import llvmlite.ir as ll
 import numpy as np
 
-from accelc.compiler.cpu.ir import FLOAT32, INT32, Val, llvm_type
+from accelc.compiler.cpu.lanes import FLOAT32, INT32, Val, llvm_type
 
 
 def libm(x: Val, name: str, *others: Val) -> Val:
@@ -154,7 +154,7 @@ def fmod(x: Val, y: Val) -> Val:
 
 
 def truncate_to_int(x: Val, dtype: np.dtype) -> Val:
-    """Float to integer as x86 does: toward zero, NaN and what does not fit become the lowest value."""
+    """Float to integer as x86 does: toward zero; NaN and what does not fit give the lowest."""
     bits = dtype.itemsize * 8
     limit = 2.0 ** (bits - 1)
     fits = (x >= -limit) & (x < limit)

@@ -1,7 +1,8 @@
 """The inner product engine of convolutions and matrix products.
 
-``out[m, p] = init[m] + sum over (c, t) of a[m, c, t] * b[c * b_outer + taps[t] + p]``: a matrix product
-whose right rows are windows of contiguous memory, so a convolution needs no copy of its input per tap.
+``out[m, p] = init[m] + sum over (c, t) of a[m, c, t] * b[c * b_outer + taps[t] + p]``: a matrix
+product whose right rows are windows of contiguous memory, so a convolution needs no copy of its
+input per tap.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Any
 import llvmlite.ir as ll
 import numpy as np
 
-from accelc.compiler.cpu.ir import INT64, Index, Kernel, Val
+from accelc.compiler.cpu.ir import Index, Kernel
+from accelc.compiler.cpu.lanes import INT64, Val
 
 #: Rows of ``a`` from which packing the right side into a contiguous panel pays.
 PACKED_ROWS = 16

@@ -10,13 +10,14 @@ import llvmlite.ir as ll
 import numpy as np
 
 from accelc.compiler.cpu.int_post import PostEmitter, PostKernel
-from accelc.compiler.cpu.ir import I32, INT8, INT16, INT32, Index, Kernel, Val
+from accelc.compiler.cpu.ir import Index, Kernel
+from accelc.compiler.cpu.lanes import I32, INT8, INT16, INT32, Val
 from accelc.compiler.graph import Array
 
 
 @dataclass(frozen=True)
 class Pad:
-    """Copy ``(n, h, w, c)`` int8 into the middle of ``(n, h + top + bottom, w + left + right, c)``."""
+    """Copy ``(n, h, w, c)`` int8 into ``(n, top + h + bottom, left + w + right, c)``."""
 
     shape: tuple[int, int, int, int]
     pads: tuple[int, int, int, int]
@@ -95,7 +96,7 @@ class ConvShape:
 
 
 def pack_weights(w: Array, shape: ConvShape) -> Array:
-    """``(o, kh, kw, c)`` int8 to int16 ``(block, kh, segment, pair, lane, 2)``, zero where there is none."""
+    """``(o, kh, kw, c)`` int8 to int16 ``(block, kh, segment, pair, lane, 2)``, padded with 0."""
     count, length = shape.segments
     pairs = -(-length // 2)
     o, kh = w.shape[:2]
@@ -106,7 +107,7 @@ def pack_weights(w: Array, shape: ConvShape) -> Array:
 
 
 def dot_pairs(k: Kernel, total: Val, x: Val, w: Val) -> Val:
-    """``total[i] + x[2i] * w[2i] + x[2i+1] * w[2i+1]`` in int32; x and w int16 of twice the lanes."""
+    """``total[i] + x[2i] * w[2i] + x[2i+1] * w[2i+1]`` in int32; x, w int16 of twice the lanes."""
     intrinsics = {
         ("avx512bw", 16): "llvm.x86.avx512.pmaddw.d.512",
         ("avx2", 8): "llvm.x86.avx2.pmadd.wd",
@@ -133,13 +134,13 @@ def dot_pairs(k: Kernel, total: Val, x: Val, w: Val) -> Val:
 
 
 def tile_pixels(ow: int, most: int) -> int:
-    """Pixels side by side: the fewest tiles of at most ``most``, all alike, the last overlapping."""
+    """Pixels side by side: fewest tiles of at most ``most``, all alike, the last overlapping."""
     tiles = -(-ow // most)
     return -(-ow // tiles)
 
 
 def emit_conv(k: Kernel, s: ConvShape) -> None:
-    """Pointers: padded x int16, packed w, bias int32 (blocks * lanes), post constants..., line, out."""
+    """Pointers: padded x int16, packed w, bias int32 (blocks * lanes), Post's..., line, out."""
     x, weights, bias, *rest = k.args
     line, out = rest[-2:]
     post, other = post_emitter(k, s.post, rest[:-2])

@@ -1,8 +1,9 @@
 """What follows accumulation in the integer operators: requantize, clamp, add, table; bit for bit.
 
-Where compile-time bounds prove that every product fits in the 53 bits of a double, the arithmetic of
-``isa.spec.Alu`` runs in float64: products and power-of-two scales are exact there and ``rint`` rounds half
-to even, so the result is the same bits for a quarter of the instructions. Otherwise it runs in int64.
+Where compile-time bounds prove that every product fits in the 53 bits of a double, the arithmetic
+of ``isa.spec.Alu`` runs in float64: products and power-of-two scales are exact there and ``rint``
+rounds half to even, so the result is the same bits for a quarter of the instructions. Otherwise it
+runs in int64.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from accelc.compiler.cpu.ir import FLOAT64, INT8, INT32, INT64, Index, Kernel, Val
+from accelc.compiler.cpu.ir import Index, Kernel
+from accelc.compiler.cpu.lanes import FLOAT64, INT8, INT32, INT64, Val
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.graph import Array
 from accelc.compiler.integer import Post
@@ -38,7 +40,7 @@ class PostKernel:
 
 @dataclass(frozen=True)
 class Scale:
-    """Requantization constants, each ``(c,)`` int64, and a bound on ``|x + bias|`` for each channel."""
+    """Requantization constants, ``(c,)`` int64 each, and a bound on ``|x + bias|`` per channel."""
 
     bias: Array
     mult: Array
@@ -121,7 +123,7 @@ class PostEmitter:
         return tuple(self.k.load(p, self.kernel.element, channel, lanes) for p in self.scale)
 
     def lanes(self, x: Val, scale: tuple[Val, ...], other: Val | None) -> Val:
-        """int8 results of accumulators ``x`` (int32, bias added) or of int8 ``x``; ``other`` int8."""
+        """int8 of accumulators ``x`` (int32, bias added) or of int8 ``x``; ``other`` is int8."""
         kernel = self.kernel
         p = self._splats[x.lanes]
         value = x.convert(kernel.element)

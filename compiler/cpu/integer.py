@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accelc.compiler.cpu.copies import table_copy
 from accelc.compiler.cpu.int_conv import (
     ConvShape,
     Pad,
@@ -15,8 +16,8 @@ from accelc.compiler.cpu.int_conv import (
     post_emitter,
 )
 from accelc.compiler.cpu.int_post import PostKernel, Scale, kernel_of, numbers, scale_of, scales
-from accelc.compiler.cpu.ir import INT8, INT32, Index, Kernel, Val
-from accelc.compiler.cpu.move import table_copy
+from accelc.compiler.cpu.ir import Index, Kernel
+from accelc.compiler.cpu.lanes import INT8, INT32, Val
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.graph import Node
 from accelc.compiler.integer import ConvAttrs, Post
@@ -230,7 +231,7 @@ def pointwise(
     extra: list[str],
     first: int = 0,
 ) -> None:
-    """Append one call; ``extra`` are the second operand and the table, as far as ``post`` has them."""
+    """Append one call; ``extra`` are second operand and table, as far as ``post`` has them."""
     n, h, w, c = plan.shape(x)
     kernel = kernel_of(post, scale)
     pixels, out_c = h * w, plan.shape(out)[3]

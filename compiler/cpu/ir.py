@@ -1,7 +1,7 @@
-"""A small loop-nest builder on llvmlite.ir: typed lanes, counted loops, strided loads and stores.
+"""A small loop-nest builder on llvmlite.ir: kernels, counted loops, strided loads and stores.
 
-Everything is emitted as SSA with phi nodes (no alloca), already vectorised, so LLVM only has to select
-and schedule instructions.
+Everything is emitted as SSA with phi nodes (no alloca), already vectorised, so LLVM only has to
+select and schedule instructions.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,242 +10,28 @@ from typing import Any
 import llvmlite.ir as ll
 import numpy as np
 
+from accelc.compiler.cpu.lanes import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    POINTER,
+    UINT8,
+    Val,
+    constant,
+    llvm_type,
+    memory_type,
+)
 from accelc.compiler.cpu.target import Target
 
 #: An index known while building (int) or computed by the generated code (i64 value).
 Index = Any
 Body = Callable[..., Any]
 
-I1 = ll.IntType(1)
-I8 = ll.IntType(8)
-I32 = ll.IntType(32)
-I64 = ll.IntType(64)
-F32 = ll.FloatType()
-F64 = ll.DoubleType()
-POINTER = ll.PointerType()
-
-_NAMED_TYPES: dict[str, ll.Type] = {
-    "bool": I1,
-    "int8": I8,
-    "uint8": I8,
-    "int16": ll.IntType(16),
-    "uint16": ll.IntType(16),
-    "int32": I32,
-    "uint32": I32,
-    "int64": I64,
-    "uint64": I64,
-    "float32": F32,
-    "float64": F64,
-}
-#: Element types native kernels handle; the others run through the reference.
-NATIVE_DTYPES = frozenset(_NAMED_TYPES)
-# looking up by name would take a third of the time of building a kernel
-_LLVM_TYPES = {np.dtype(name): kind for name, kind in _NAMED_TYPES.items()}
-
-BOOL, INT8, UINT8 = np.dtype(np.bool_), np.dtype(np.int8), np.dtype(np.uint8)
-INT16, INT32, INT64 = np.dtype(np.int16), np.dtype(np.int32), np.dtype(np.int64)
-FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-
-
-def llvm_type(dtype: np.dtype[Any], lanes: int = 1) -> ll.Type:
-    """The register type of ``lanes`` elements of ``dtype``."""
-    element = _LLVM_TYPES[dtype]
-    return element if lanes == 1 else ll.VectorType(element, lanes)
-
-
-class Splat(ll.Constant):
-    """A vector constant of equal lanes, printed as ``splat (type value)``: short to write and to parse."""
-
-    def __init__(self, element: ll.Constant, lanes: int) -> None:
-        super().__init__(ll.VectorType(element.type, lanes), None)
-        self._text = f"splat ({element.type} {element.get_reference()})"
-
-    def get_reference(self) -> str:
-        return self._text
-
-
-def constant(value: Any, dtype: np.dtype[Any], lanes: int = 1) -> ll.Value:
-    """``value`` in every one of ``lanes`` lanes of ``dtype``."""
-    if dtype.kind == "f":
-        element = ll.Constant(_LLVM_TYPES[dtype], float(value))
-    else:
-        element = ll.Constant(_LLVM_TYPES[dtype], int(value))
-    return element if lanes == 1 else Splat(element, lanes)
-
-
-class Val:
-    """One or more lanes of a NumPy element type; operators emit instructions.
-
-    Integers wrap. Comparisons give bool lanes (ordered for floats, except ``!=``).
-    """
-
-    __slots__ = ("k", "value", "dtype")
-
-    def __init__(self, k: "Kernel", value: ll.Value, dtype: np.dtype[Any]) -> None:
-        self.k, self.value, self.dtype = k, value, dtype
-
-    @property
-    def lanes(self) -> int:
-        kind = self.value.type
-        return kind.count if isinstance(kind, ll.VectorType) else 1
-
-    @property
-    def is_float(self) -> bool:
-        return self.dtype.kind == "f"
-
-    def like(self, other: Any) -> "Val":
-        """``other`` (a number or Val) as a value of this type and these lanes."""
-        if isinstance(other, Val):
-            return other
-        return Val(self.k, constant(other, self.dtype, self.lanes), self.dtype)
-
-    def _new(self, value: ll.Value, dtype: np.dtype[Any] | None = None) -> "Val":
-        return Val(self.k, value, dtype or self.dtype)
-
-    def _binary(self, other: Any, float_op: str, int_op: str) -> "Val":
-        b = self.k.b
-        emit = getattr(b, float_op if self.is_float else int_op)
-        return self._new(emit(self.value, self.like(other).value))
-
-    def __add__(self, other: Any) -> "Val":
-        return self._binary(other, "fadd", "add")
-
-    def __sub__(self, other: Any) -> "Val":
-        return self._binary(other, "fsub", "sub")
-
-    def __rsub__(self, other: Any) -> "Val":
-        return self.like(other) - self
-
-    def __mul__(self, other: Any) -> "Val":
-        return self._binary(other, "fmul", "mul")
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> "Val":
-        return self._binary(other, "fdiv", "udiv" if self.dtype.kind == "u" else "sdiv")
-
-    def __rtruediv__(self, other: Any) -> "Val":
-        return self.like(other) / self
-
-    def __mod__(self, other: Any) -> "Val":
-        return self._binary(other, "frem", "urem" if self.dtype.kind == "u" else "srem")
-
-    def __and__(self, other: Any) -> "Val":
-        return self._new(self.k.b.and_(self.value, self.like(other).value))
-
-    def __or__(self, other: Any) -> "Val":
-        return self._new(self.k.b.or_(self.value, self.like(other).value))
-
-    def __xor__(self, other: Any) -> "Val":
-        return self._new(self.k.b.xor(self.value, self.like(other).value))
-
-    def __lshift__(self, other: Any) -> "Val":
-        return self._new(self.k.b.shl(self.value, self.like(other).value))
-
-    def __rshift__(self, other: Any) -> "Val":
-        shift = self.k.b.lshr if self.dtype.kind == "u" else self.k.b.ashr
-        return self._new(shift(self.value, self.like(other).value))
-
-    def __invert__(self) -> "Val":
-        return self._new(self.k.b.not_(self.value))
-
-    def __neg__(self) -> "Val":
-        b = self.k.b
-        return self._new(b.fneg(self.value) if self.is_float else b.neg(self.value))
-
-    def _compare(self, op: str, other: Any) -> "Val":
-        b = self.k.b
-        right = self.like(other).value
-        if self.is_float:
-            emit = b.fcmp_unordered if op == "!=" else b.fcmp_ordered
-        else:
-            emit = b.icmp_unsigned if self.dtype.kind in "ub" else b.icmp_signed
-        return self._new(emit(op, self.value, right), BOOL)
-
-    def __lt__(self, other: Any) -> "Val":
-        return self._compare("<", other)
-
-    def __le__(self, other: Any) -> "Val":
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Any) -> "Val":
-        return self._compare(">", other)
-
-    def __ge__(self, other: Any) -> "Val":
-        return self._compare(">=", other)
-
-    def equals(self, other: Any) -> "Val":
-        return self._compare("==", other)
-
-    def differs(self, other: Any) -> "Val":
-        return self._compare("!=", other)
-
-    def select(self, yes: "Val", no: Any) -> "Val":
-        """Lane by lane ``yes if self else no``."""
-        return yes._new(self.k.b.select(self.value, yes.value, yes.like(no).value))
-
-    def minimum(self, other: Any) -> "Val":
-        """The smaller; NaN on the left gives ``other``."""
-        other = self.like(other)
-        return (self < other).select(self, other)
-
-    def maximum(self, other: Any) -> "Val":
-        """The larger; NaN on the left gives ``other``."""
-        other = self.like(other)
-        return (self > other).select(self, other)
-
-    def clamp(self, low: Any, high: Any) -> "Val":
-        """NaN becomes ``low``."""
-        return self.maximum(low).minimum(high)
-
-    def call(self, intrinsic: str, *others: Any) -> "Val":
-        """``llvm.<intrinsic>`` of this type."""
-        operands = [self.value, *(self.like(other).value for other in others)]
-        return self._new(self.k.intrinsic(intrinsic, self.value.type, operands))
-
-    def fma(self, factor: Any, addend: Any) -> "Val":
-        """``self * factor + addend`` rounded once."""
-        return self.call("fma", factor, addend)
-
-    def muladd(self, factor: Any, addend: Any) -> "Val":
-        """``self * factor + addend``, rounded once where that is faster."""
-        return self.call("fmuladd", factor, addend)
-
-    def rint(self) -> "Val":
-        """Round half to even."""
-        return self.call("rint")
-
-    def bits(self, dtype: np.dtype[Any]) -> "Val":
-        """The same bits read as ``dtype`` (of equal size)."""
-        return self._new(self.k.b.bitcast(self.value, llvm_type(dtype, self.lanes)), dtype)
-
-    def convert(self, dtype: np.dtype[Any]) -> "Val":
-        """Change the type of values that are known to fit: integers wrap, floats must be in range."""
-        if dtype == self.dtype:
-            return self
-        b, target = self.k.b, llvm_type(dtype, self.lanes)
-        source = self.dtype
-        if dtype.kind == "b":
-            return self.differs(0)
-        if source.kind == "f":
-            if dtype.kind == "f":
-                emit = b.fpext if dtype.itemsize > source.itemsize else b.fptrunc
-            else:
-                emit = b.fptoui if dtype.kind == "u" else b.fptosi
-        elif dtype.kind == "f":
-            emit = b.sitofp if source.kind == "i" else b.uitofp
-        elif source.kind != "b" and dtype.itemsize == source.itemsize:
-            return self._new(self.value, dtype)
-        elif source.kind != "b" and dtype.itemsize < source.itemsize:
-            emit = b.trunc
-        else:
-            emit = b.sext if source.kind == "i" else b.zext
-        return self._new(emit(self.value, target), dtype)
-
 
 class Kernel:
-    """One function ``void name(ptr...)`` under construction; its pointers never overlap when written."""
+    """One function ``void name(ptr...)`` under construction; what it writes overlaps nothing."""
 
     def __init__(self, module: ll.Module, name: str, pointers: int, target: Target) -> None:
         signature = ll.FunctionType(ll.VoidType(), [POINTER] * pointers)
@@ -312,8 +98,8 @@ class Kernel:
     def loop(self, count: Index, body: Body, carried: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Run ``body(i, *carried) -> carried`` for i in range(count); give the last ``carried``.
 
-        A count that is only known at run time must be at least 1. Carried values are ``Val`` or LLVM
-        values; one-trip loops leave no loop behind.
+        A count that is only known at run time must be at least 1. Carried values are ``Val`` or
+        LLVM values; one-trip loops leave no loop behind.
         """
         if isinstance(count, int) and count <= 1:
             return _tuple(body(0, *carried)) if count == 1 else tuple(carried)
@@ -378,13 +164,13 @@ class Kernel:
         """The address of element ``index``."""
         if isinstance(index, int) and index == 0:
             return pointer
-        return self.b.gep(pointer, [self.index(index)], source_etype=_memory_type(dtype))
+        return self.b.gep(pointer, [self.index(index)], source_etype=memory_type(dtype))
 
     def load(
         self, pointer: ll.Value, dtype: np.dtype[Any], index: Index = 0, lanes: int = 1
     ) -> Val:
         """``lanes`` consecutive elements."""
-        kind = _memory_type(dtype)
+        kind = memory_type(dtype)
         if lanes > 1:
             kind = ll.VectorType(kind, lanes)
         value = self.b.load(self.at(pointer, dtype, index), align=dtype.itemsize, typ=kind)
@@ -474,10 +260,6 @@ def _suffix(kind: ll.Type) -> str:
     if isinstance(kind, ll.VectorType):
         return f"v{kind.count}{_suffix(kind.element)}"
     return {F32: "f32", F64: "f64"}.get(kind) or str(kind)
-
-
-def _memory_type(dtype: np.dtype[Any]) -> ll.Type:
-    return I8 if dtype == BOOL else _LLVM_TYPES[dtype]
 
 
 def _tuple(result: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""From kernel calls to machine code: one module, one relocatable object, linked into the process."""
+"""From kernel calls to machine code: one module, one object, linked into the process."""
 
 import ctypes
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -8,11 +8,13 @@ import llvmlite.binding as llvm
 import llvmlite.ir as ll
 
 from accelc.compiler.cpu.arena import Location
-from accelc.compiler.cpu.ir import I8, I64, POINTER, Kernel
+from accelc.compiler.cpu.ir import Kernel
+from accelc.compiler.cpu.lanes import I8, I64, POINTER
 from accelc.compiler.cpu.plan import KernelCall, Plan
 from accelc.compiler.cpu.target import Target, initialize
 
-#: C type of a segment: ``void f(const void **inputs, void **outputs, void *arena, const void *constants)``.
+#: C type of a segment: ``void f(const void **inputs, void **outputs, void *arena, const void
+#: *constants)``.
 SEGMENT_SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
@@ -46,7 +48,7 @@ def build_module(
     locations: Mapping[str, Location],
     target: Target,
 ) -> ll.Module:
-    """One function for each distinct kernel, and one entry for each segment that calls them in order."""
+    """One function a distinct kernel, and one entry a segment that calls them in order."""
     module = ll.Module(name=plan.graph.name or "accelc")
     module.triple = target.triple
     kernels: dict[Hashable, ll.Function] = {}

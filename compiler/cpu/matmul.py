@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 
 from accelc.compiler.cpu.conv import recenter, requantize, run_gemm
+from accelc.compiler.cpu.copies import permute
 from accelc.compiler.cpu.elementwise import broadcast_strides, collapse, contiguous, single
 from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
 from accelc.compiler.cpu.gemm import Gemm
-from accelc.compiler.cpu.ir import FLOAT32, INT32, INT64
-from accelc.compiler.cpu.move import permute
+from accelc.compiler.cpu.lanes import FLOAT32, INT32, INT64
 from accelc.compiler.cpu.parse import Operand, require
-from accelc.compiler.cpu.planes import require_native
 from accelc.compiler.cpu.plan import Plan
+from accelc.compiler.cpu.planes import require_native
 from accelc.compiler.graph import Node
 
 _TYPES = (*FLOATS, INT32, INT64, np.dtype(np.uint32), np.dtype(np.uint64))
@@ -133,7 +133,7 @@ def lower_qlinear_matmul(plan: Plan, node: Node) -> None:
 
 
 def lower_qgemm(plan: Plan, node: Node) -> None:
-    """``com.microsoft.QGemm``: a, sa, za, b, sb, zb, [c], [sy], [zy]; c is int32 at scale sa * sb."""
+    """QGemm: a, sa, za, b, sb, zb, [c], [sy], [zy]; c is int32 at scale sa * sb."""
     a, sa, za, b, sb, zb, c, sy, zy = (*node.inputs, "", "", "")[:9]
     out = node.outputs[0]
     require(not node.attrs.get("transA"), "transposed left side")

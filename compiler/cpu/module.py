@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import llvmlite.ir as ll
 import numpy as np
 
 from accelc.compiler.cpu import native_library
@@ -150,7 +151,7 @@ class CpuModule:
             if np.shape(result) != plan.shape(name):
                 raise ModelError(
                     f"node {step.node.name!r}: output {name!r} has shape {np.shape(result)} at run "
-                    f"time but {plan.shape(name)} at compile time; leave its shape open in the model"
+                    f"time, {plan.shape(name)} at compile time; leave its shape open in the model"
                 )
             self._view(name, places)[...] = result.astype(plan.dtype(name), copy=False)
 
@@ -161,8 +162,8 @@ class CpuModule:
     def object_bytes(self, target: Target | None = None) -> bytes:
         """Relocatable object code: what this process runs, or for another ``target``.
 
-        It holds ``accelc_segment_0...``, each ``void (const void **inputs, void **outputs, void *arena,
-        const void *constants)``; ``constants_bytes`` gives what the last one points to.
+        It holds ``accelc_segment_0...``, each ``void (const void **inputs, void **outputs, void
+        *arena, const void *constants)``; ``constants_bytes`` gives what the last one points to.
         """
         if target is None or target == self._target:
             return self._object
@@ -170,8 +171,8 @@ class CpuModule:
 
     def llvm_text(self, target: Target | None = None) -> str:
         """The LLVM assembly that ``object_bytes`` is made from."""
-        layout = self._layout if target is None else Layout(self.graph, target)
-        return layout.module_text(target or self._target)
+        layout = self._layout if target in (None, self._target) else Layout(self.graph, target)
+        return str(layout.module(target or self._target))
 
     def constants_bytes(self, target: Target | None = None) -> bytes:
         """The constants in the layout the object code expects."""
@@ -249,7 +250,7 @@ class Layout:
             self.locations[name] = Location("arena", offset)
 
     def _place_ends(self) -> None:
-        """Inputs, outputs and constants; outputs that share bytes with something else get a copy."""
+        """Inputs, outputs, constants; outputs that share bytes with something else get a copy."""
         plan, graph = self.plan, self.plan.graph
         for number, name in enumerate(graph.inputs):
             self.locations[name] = Location("input", number)
@@ -288,15 +289,13 @@ class Layout:
             image[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
         return image
 
-    def module_text(self, target: Target) -> str:
-        """Every segment as LLVM assembly."""
-        return str(build_module(self.plan, self.segments, self.locations, target))
-
     def compile(self, target: Target) -> bytes:
         """Relocatable object code of every segment."""
-        return compile_object(
-            build_module(self.plan, self.segments, self.locations, target), target
-        )
+        return compile_object(self.module(target), target)
+
+    def module(self, target: Target) -> ll.Module:
+        """LLVM code of every segment."""
+        return build_module(self.plan, self.segments, self.locations, target)
 
 
 def _pointers(arrays: list[Array]) -> Any:
@@ -304,5 +303,5 @@ def _pointers(arrays: list[Array]) -> Any:
 
 
 def compile_graph(graph: Graph, object_code: bytes | None = None) -> CpuModule:
-    """Compile ``graph`` for this machine; ``object_code`` (from ``object_bytes``) saves the compilation."""
+    """Compile ``graph`` for this machine, or take code that ``object_bytes`` gave earlier."""
     return CpuModule(graph, object_code)

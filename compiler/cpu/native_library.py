@@ -54,12 +54,12 @@ def header(
             'extern "C" {',
             "#endif",
             "",
-            "/* Bytes of the arena accelc_run works in, aligned to 64; it keeps nothing between calls. */",
+            "/* Bytes of accelc_run's arena, aligned to 64; it keeps nothing between calls. */",
             f"#define ACCELC_ARENA_BYTES {max(64, arena_bytes)}",
             f"#define ACCELC_INPUTS {len(inputs)}",
             f"#define ACCELC_OUTPUTS {len(outputs)}",
             "",
-            f"/* Model {printable}. Reentrant: calls with different arenas may run at the same time.",
+            f"/* Model {printable}. Calls with different arenas may run at the same time.",
             " * inputs:",
             *_describe(inputs),
             " * outputs:",
@@ -101,7 +101,8 @@ def wrapper(segments: int) -> str:
     )
 
 
-#: The assembler copies the constants in; as C or LLVM source they would take minutes for large models.
+#: The assembler copies the constants in; as C or LLVM source they would take minutes for large
+#: models.
 _CONSTANTS = """\
     .section .rodata
     .balign 64

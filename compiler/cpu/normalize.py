@@ -10,7 +10,8 @@ import numpy as np
 from accelc.compiler.cpu import functions
 from accelc.compiler.cpu.elementwise import single
 from accelc.compiler.cpu.expressions import FLOATS
-from accelc.compiler.cpu.ir import Index, Kernel, Val
+from accelc.compiler.cpu.ir import Index, Kernel
+from accelc.compiler.cpu.lanes import Val
 from accelc.compiler.cpu.parse import Operand, channel_view, require
 from accelc.compiler.cpu.plan import Plan
 from accelc.compiler.cpu.planes import require_native
@@ -141,7 +142,7 @@ def lower_qlinear_softmax(plan: Plan, node: Node) -> None:
 
 @dataclass(frozen=True)
 class Normalization:
-    """Lines ``(rows, extent)`` to mean 0 (if ``center``) and variance 1; optional weights of a line."""
+    """Lines ``(rows, extent)`` to mean 0 (if ``center``) and variance 1, then weights of a line."""
 
     dtype: str
     rows: int
@@ -233,7 +234,7 @@ def lower_layer_normalization(plan: Plan, node: Node) -> None:
 
 
 def lower_instance_normalization(plan: Plan, node: Node) -> None:
-    """Also GroupNormalization: lines are instances of channels or groups, weights are per channel."""
+    """Also GroupNormalization: lines are channels or groups of instances, weights per channel."""
     x, scale, bias = node.inputs
     out = node.outputs[0]
     shape, dtype = plan.shape(x), plan.dtype(x)

@@ -1,4 +1,4 @@
-"""From nodes to elementwise operators: which operands with which broadcast shape, which parameters."""
+"""From nodes to elementwise operators: operands with their broadcast shapes, parameters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
-from accelc.compiler.cpu.ir import NATIVE_DTYPES
+from accelc.compiler.cpu.lanes import NATIVE_DTYPES
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.graph import Node
 

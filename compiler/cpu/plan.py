@@ -1,4 +1,4 @@
-"""What a graph becomes before code is generated: kernel calls and reference calls over named values."""
+"""What a graph becomes before code generation: kernel and reference calls on named values."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from accelc.compiler.cpu.ir import NATIVE_DTYPES, Kernel
+from accelc.compiler.cpu.ir import Kernel
+from accelc.compiler.cpu.lanes import NATIVE_DTYPES
 from accelc.compiler.cpu.target import Target
 from accelc.compiler.graph import Array, Graph, Node, TensorType
 
@@ -48,7 +49,7 @@ Step = KernelCall | ReferenceCall
 
 @dataclass
 class Plan:
-    """Steps in order, and every value they mention. ``aliases`` name the value whose bytes they share."""
+    """Steps in order, and every value they mention. An alias names whose bytes it shares."""
 
     graph: Graph
     target: Target

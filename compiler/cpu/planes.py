@@ -1,7 +1,8 @@
 """Padded planes: the input of a window operator so that every tap reads contiguous memory.
 
-With stride ``s`` an axis is dealt out in ``s`` phases: padded position ``q * s + r`` goes to plane ``r``,
-place ``q``. Window tap ``k`` of output ``o`` is then place ``o + (k * d) // s`` of plane ``(k * d) % s``.
+With stride ``s`` an axis is dealt out in ``s`` phases: padded position ``q * s + r`` goes to plane
+``r``, place ``q``. Window tap ``k`` of output ``o`` is then place ``o + (k * d) // s`` of plane
+``(k * d) % s``.
 """
 
 import itertools
@@ -12,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from accelc.compiler.cpu.copies import Fill, emit_fill, strided_copy
 from accelc.compiler.cpu.elementwise import contiguous
-from accelc.compiler.cpu.move import Fill, emit_fill, strided_copy
 from accelc.compiler.cpu.parse import require, text
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.graph import Node
-
 
 #: Phases copied one by one; with more, padding and dealing out are two copies of everything.
 MAX_COPIES = 4
@@ -25,7 +25,7 @@ MAX_COPIES = 4
 
 @dataclass(frozen=True)
 class Window:
-    """Geometry of a convolution or pool over any number of spatial axes; tuples have one entry each."""
+    """Geometry of a convolution or pool; tuples have one entry for each spatial axis."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -96,7 +96,7 @@ class Planes:
 
 
 def planes(plan: Plan, source: str, channels: int, window: Window, pad: str) -> Planes:
-    """Deal ``source``, ``(channels, *inputs)``, out into padded planes; ``pad`` is a scalar value's name.
+    """Deal ``source`` ``(channels, *inputs)`` out into planes padded with the scalar ``pad``.
 
     Without padding and strides the planes are the input itself.
     """
@@ -172,7 +172,7 @@ def deal(
     extents: Sequence[int],
     pad: str,
 ) -> None:
-    """Fill all planes of every phase: pad to whole multiples of the strides, then one transposing copy."""
+    """Fill the planes of all phases: pad to multiples of the strides, then one transposing copy."""
     whole = [extent * stride for extent, stride in zip(extents, window.strides, strict=True)]
     steps = contiguous((channels, *whole))
     padded = plan.temporary((channels, *whole), plan.dtype(source))

@@ -10,10 +10,11 @@ from accelc.compiler.cpu.elementwise import contiguous, single
 from accelc.compiler.cpu.expressions import FLOATS
 from accelc.compiler.cpu.functions import pow_
 from accelc.compiler.cpu.gemm import TapOffsets
-from accelc.compiler.cpu.ir import Index, Kernel, Val
+from accelc.compiler.cpu.ir import Index, Kernel
+from accelc.compiler.cpu.lanes import Val
 from accelc.compiler.cpu.parse import require
-from accelc.compiler.cpu.planes import Window, planes, require_native, window_of
 from accelc.compiler.cpu.plan import Plan
+from accelc.compiler.cpu.planes import Window, planes, require_native, window_of
 from accelc.compiler.graph import Array, Node
 
 

@@ -1,4 +1,4 @@
-"""Quantizing operators that work element by element: QuantizeLinear, DequantizeLinear and QLinear*."""
+"""Quantizing operators that work element by element: (De)QuantizeLinear and QLinear*."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from accelc.compiler.cpu import functions
 from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
-from accelc.compiler.cpu.ir import FLOAT32, INT32, Val
+from accelc.compiler.cpu.lanes import FLOAT32, INT32, Val
 from accelc.compiler.cpu.parse import PARSERS, Operand, Parsed, channel_view, check_types, require
 from accelc.compiler.cpu.plan import Plan
 from accelc.compiler.graph import Node

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from accelc.compiler.cpu.copies import strided_copy
 from accelc.compiler.cpu.elementwise import contiguous, single
-from accelc.compiler.cpu.ir import FLOAT32
-from accelc.compiler.cpu.move import strided_copy
+from accelc.compiler.cpu.lanes import FLOAT32
 from accelc.compiler.cpu.parse import Operand, require
 from accelc.compiler.cpu.plan import Plan
 from accelc.compiler.cpu.planes import require_native

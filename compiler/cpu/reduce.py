@@ -10,7 +10,8 @@ import numpy as np
 from accelc.compiler.cpu import functions
 from accelc.compiler.cpu.elementwise import collapse, contiguous, single
 from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
-from accelc.compiler.cpu.ir import INT32, INT64, Index, Kernel, Val
+from accelc.compiler.cpu.ir import Index, Kernel
+from accelc.compiler.cpu.lanes import INT32, INT64, Val
 from accelc.compiler.cpu.move import known_ints
 from accelc.compiler.cpu.parse import Operand, require
 from accelc.compiler.cpu.plan import Plan
@@ -351,7 +352,7 @@ def lower_global_pool(plan: Plan, node: Node) -> None:
 
 
 def lower_qlinear_global_average_pool(plan: Plan, node: Node) -> None:
-    """``rint(sum(q - zero) * (xs / (ys * H * W)))``, then the zero point, as a convolution would."""
+    """``rint(sum(q - zero) * (xs / (ys * H * W)))``, then the zero point, like a convolution."""
     x, xs, xz, ys, yz = (*node.inputs, "")[:5]
     out = node.outputs[0]
     shape = plan.shape(x)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accelc.compiler.cpu.copies import table_copy
 from accelc.compiler.cpu.expressions import FLOATS
-from accelc.compiler.cpu.ir import INT64, Index, Kernel
-from accelc.compiler.cpu.move import native, table_copy
+from accelc.compiler.cpu.ir import Index, Kernel
+from accelc.compiler.cpu.lanes import INT64
+from accelc.compiler.cpu.move import native
 from accelc.compiler.cpu.parse import require, text
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.cpu.planes import require_native
@@ -96,7 +98,7 @@ class Interpolation:
 
 
 def emit_interpolation(k: Kernel, s: Interpolation) -> None:
-    """Pointers: x, lower and upper neighbour (int64 ``(out,)``), weight of the upper (``(out,)``), out."""
+    """Pointers: x, lower and upper neighbour int64 ``(out,)``, upper's weight ``(out,)``, out."""
     source, low, high, weight, target = k.args
     dtype = np.dtype(s.dtype)
     lanes = k.lanes_of(dtype)

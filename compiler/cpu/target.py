@@ -22,7 +22,7 @@ def initialize() -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """Triple, processor and feature string as LLVM names them, and the vector width to generate for.
+    """Triple, processor and features as LLVM names them, and the vector width to generate for.
 
     ``vector_bytes`` is 4 where there is no vector unit: everything is then scalar code.
     """

@@ -102,7 +102,7 @@ def test_conv_integer(dtypes: Any, check_node: Check, rng: np.random.Generator) 
 def test_qlinear_conv(
     dtypes: Any, per_channel: bool, group: int, compile_node: Check, rng: np.random.Generator
 ) -> None:
-    """Against the rounding contract: float32(acc + bias) * s rounded to even, then the zero point."""
+    """Against the contract: float32(acc + bias) * s rounded to even, then the zero point."""
     limits = [np.iinfo(t) for t in dtypes]
     o, c, size = 8, 4, 9
     x = rng.integers(limits[0].min, limits[0].max + 1, (2, c, size, size), dtype=dtypes[0])

@@ -21,9 +21,9 @@ SHAPES = [
     ((17,), ()),
 ]
 FLOAT_UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Elu Erf Exp Floor HardSigmoid HardSwish IsInf "
-    "IsNaN LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt "
-    "Tan Tanh ThresholdedRelu Celu"
+    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid "
+    "HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Sigmoid Sign Sin "
+    "Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu"
 ).split()
 
 

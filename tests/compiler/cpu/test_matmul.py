@@ -90,7 +90,8 @@ def test_qgemm(transposed: int, compile_node: Check, rng: np.random.Generator) -
     c = rng.integers(-1000, 1000, 8).astype(np.int32)
     sa, sb, sy = np.float32(0.5), np.float32(2.0**-6), np.float32(2.0)
     constants = {
-        "sa": sa, "za": np.int8(3), "b": b.T.copy() if transposed else b, "sb": sb, "zb": np.int8(0),
+        "sa": sa, "za": np.int8(3),
+        "b": b.T.copy() if transposed else b, "sb": sb, "zb": np.int8(0),
         "c": c, "sy": sy, "zy": np.int8(7),
     }  # fmt: skip
     constants = {name: np.asarray(value) for name, value in constants.items()}

@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from accelc.isa.errors import ArtifactError, ConfigError, InputError, Unsupporte
 FLOAT = np.dtype(np.float32)
 
 
-def graph_of(nodes: tuple[Node, ...], shapes: dict[str, tuple[int, ...]], **other: Any) -> Graph:
+def graph_of(nodes: tuple[Node, ...], shapes: Mapping[str, tuple[int, ...]], **other: Any) -> Graph:
     """Inputs ``x``, outputs ``other["outputs"]`` or ``y``; every value float32."""
     types = {name: TensorType(shape, FLOAT) for name, shape in shapes.items()}
     constants = other.get("constants", {})
