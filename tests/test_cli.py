@@ -259,6 +259,29 @@ class TestRun:
         assert_one_error(accelc("run", tmp_path / "none.accel"), user, "No such file")
 
 
+@pytest.mark.rtl
+class TestHardware:
+    def test_the_demo_is_the_main_job(self, accelc: Any, tmp_path: Path) -> None:
+        out = tmp_path / "digits.accel"
+        result = accelc("demo", "--config", "1x4x4", "--images", 3, "-o", out)
+        assert result.code == 0
+        assert "functional: accuracy 99.1 % (446 of 450)" in result.out
+        assert "rtl: accuracy 100.0 % (3 of 3)" in result.out
+        assert "res1_conv1" in result.out and "utilisation" in result.out
+        assert "agree bit for bit on all 3 inputs" in result.out
+        assert accelc("verify", out).code == 0
+
+    def test_rtl_counts_and_agrees_under_stalls(self, accelc: Any, compiled: Path) -> None:
+        calm = accelc("run", compiled, "--on", "rtl", "--json").json
+        assert calm["cycles"] > 0
+        assert 0 < calm["utilisation"] < 1
+        assert calm["counters"][0]["cycles"] == calm["cycles"]
+        assert sum(layer["cycles"] for layer in calm["layers"]) <= calm["cycles"]
+        result = accelc("run", compiled, "--on", "rtl,golden", "--stall", 0.2, "--json")
+        assert result.json["agree"] is True
+        assert result.json["cycles"] > calm["cycles"]
+
+
 class TestTools:
     def test_verify(self, accelc: Any, compiled: Path) -> None:
         result = accelc("verify", compiled)

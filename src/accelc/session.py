@@ -29,6 +29,8 @@ DEVICES: dict[str, tuple[str, str]] = {
 }
 #: Devices whose cycles depend on the memory behind them.
 TIMED = ("timing", "rtl")
+#: Memories and registers power up as noise, so that nothing can depend on zeros; the noise repeats.
+_NOISE = {"seed": 1}
 #: Everything ``load(..., device=...)`` accepts: the devices, and the whole network on the CPU.
 DEVICE_NAMES = (*DEVICES, "cpu")
 
@@ -93,7 +95,7 @@ def make_device(name: str, config: AccelConfig, memory: MemoryModel) -> Device:
         raise InputError(f"there is no device {name!r}; there are {', '.join(DEVICE_NAMES)}")
     module, cls = DEVICES[name]
     kind: Callable[..., Device] = getattr(importlib.import_module(module), cls)
-    return kind(config, memory=memory) if name in TIMED else kind(config)
+    return kind(config, memory=memory, **_NOISE) if name in TIMED else kind(config, **_NOISE)
 
 
 def _cpu_runner(graph: Graph) -> Runner:

@@ -156,7 +156,9 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
     help="Labelled set: arrays x (samples) and y (class numbers); prints the accuracy.",
 )
 @click.option("--limit", type=click.IntRange(1), help="Use only the first samples of --data.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of random inputs and stalls."
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), help="Write the outputs of the last run, as .npz."
 )
@@ -164,6 +166,8 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
               help="Memory latency in cycles, for timing and rtl.")  # fmt: skip
 @click.option("--bandwidth", type=click.IntRange(1), default=8, show_default=True,
               help="Memory bytes per cycle, for timing and rtl.")  # fmt: skip
+@click.option("--stall", type=click.FloatRange(0, 0.9), default=0.0, show_default=True,
+              help="Probability that the memory stalls in a cycle, for timing and rtl.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def run_command(
     artifact: Path,
@@ -176,6 +180,7 @@ def run_command(
     output: Path | None,
     latency: int,
     bandwidth: int,
+    stall: float,
     as_json: bool,
 ) -> int:
     """Run ARTIFACT, an .accel file, and say what came out and what it cost.
@@ -202,7 +207,12 @@ def run_command(
         devices = [*devices, compare]
     if data is not None and assignments:
         raise InputError("give either --data or --input, not both")
-    memory = MemoryModel(latency_cycles=latency, bytes_per_cycle=bandwidth)
+    memory = MemoryModel(
+        latency_cycles=latency,
+        bytes_per_cycle=bandwidth,
+        stall_per_65536=round(stall * 65536),
+        seed=seed & 0x7FFF_FFFF,
+    )
     given = read_inputs(assignments)
     sessions = open_sessions(artifact, devices, memory)
     batches = _batches(sessions[0], given, data, limit, seed)
