@@ -1,6 +1,6 @@
 """The vector unit: accumulators and vectors to int8 rows, one chunk a cycle."""
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -196,10 +196,13 @@ class AluUnit(wiring.Component):
             m.d.comb += [
                 scaled_add.en.eq(valid),
                 scaled_add.bank.eq(bank_o),
-                scaled_add.x.eq(o),
-                scaled_add.v.eq(second),
                 scaled_add.settings.eq(settings),
             ]
+            for lane in range(lanes):
+                m.d.comb += [
+                    scaled_add.x[lane].eq(o[lane]),
+                    scaled_add.v[lane].eq(second.word_select(lane, 8)),
+                ]
             valid, bank_o, o = scaled_add.o_valid, scaled_add.o_bank, scaled_add.o
         if self.lookup is not None:
             m.submodules.lookup = lookup = self.lookup
@@ -207,9 +210,9 @@ class AluUnit(wiring.Component):
             m.d.comb += [
                 lookup.en.eq(valid),
                 lookup.bank.eq(bank_o),
-                lookup.x.eq(o),
                 lookup.settings.eq(settings),
             ]
+            m.d.comb += [new.eq(old) for new, old in zip(lookup.x, o, strict=True)]
             valid, o = lookup.o_valid, lookup.o
 
         # Destinations and ends of instructions keep the pipeline company.
@@ -223,7 +226,7 @@ class AluUnit(wiring.Component):
         m.d.comb += [
             self.out_write.en.eq(valid),
             self.out_write.addr.eq(destination),
-            self.out_write.data.eq(o),
+            self.out_write.data.eq(Cat(o)),
         ]
         m.d.sync += self.done.eq(last)
         return m
@@ -272,15 +275,18 @@ def _load_settings(settings: data.View, fields: data.View) -> list[Value]:
     values = {
         "a_parity": fields.scale & fields.a_inside & fields.a_zero[0],
         "a_zero": Mux(fields.scale, fields.a_zero, 0),
-        "a_min": fields.a_min,
+        # limits in the wrong order: the upper one wins
+        "a_min": Mux(fields.a_min > fields.a_max, fields.a_max, fields.a_min),
         "a_max": fields.a_max,
         "m1": Mux(add, fields.m1, 1),
         "m2": Mux(add, fields.m2, 0),
         "offset": Mux(add, fields.offset, 0),
         "b_shift": Mux(add, fields.b_shift, 0),
         "b_zero": Mux(add, fields.b_zero, 0),
-        "b_min": Mux(add, fields.b_min, -128),
-        "b_max": Mux(add, fields.b_max, 127),
+        "b_min": Mux(
+            add, Mux(fields.b_min > fields.b_max, fields.b_max, fields.b_min), Const(-128, 8)
+        ),
+        "b_max": Mux(add, fields.b_max, Const(127, 8)),
         "lut": fields.lut,
     }
     return [settings[name].eq(value) for name, value in values.items()]
@@ -470,10 +476,10 @@ class Lookup(wiring.Component):
     write : ``In(ScratchWrite)``
         Entries in memory order: entry ``i`` is the image of ``i - 128``.
     en, bank : ``In(1)``
-    x : ``In(ArrayLayout(signed(8), lanes))``
+    x : ``In(signed(8)).array(lanes)``
     settings : ``In(ArrayLayout(SETTINGS, 2))``
     o_valid : ``Out(1)``
-    o : ``Out(ArrayLayout(signed(8), lanes))``
+    o : ``Out(signed(8)).array(lanes)``
     """
 
     latency = READ_CYCLES
@@ -481,23 +487,22 @@ class Lookup(wiring.Component):
     write: wiring.PureInterface
     en: Signal
     bank: Signal
-    x: data.View
+    x: list[Signal]
     settings: data.View
     o_valid: Signal
-    o: data.View
+    o: list[Signal]
 
     def __init__(self, config: AccelConfig) -> None:
         self.config = config
-        int8s = data.ArrayLayout(signed(8), config.vector_lanes)
         super().__init__(
             {
                 "write": In(ScratchWrite(config)),
                 "en": In(1),
                 "bank": In(1),
-                "x": In(int8s),
+                "x": In(signed(8)).array(config.vector_lanes),
                 "settings": In(data.ArrayLayout(SETTINGS, 2)),
                 "o_valid": Out(1),
-                "o": Out(int8s),
+                "o": Out(signed(8)).array(config.vector_lanes),
             }
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -41,7 +41,7 @@ class MacArray(wiring.Component):
     shadow_data : ``In(block_in * 8)``
         ``(block_in,)`` int8.
     sums_valid : ``Out(1)``
-    sums : ``Out(ArrayLayout(signed, batch * block_out))``
+    sums : ``Out(signed(sum_bits)).array(batch * block_out)``
         Exact sums, ``(batch, block_out)``.
     """
 
@@ -57,7 +57,7 @@ class MacArray(wiring.Component):
     shadow_row: Signal
     shadow_data: Signal
     sums_valid: Signal
-    sums: data.View
+    sums: list[Signal]
 
     def __init__(self, config: AccelConfig, *, levels_per_register: int = 2) -> None:
         """Build the array.
@@ -83,9 +83,7 @@ class MacArray(wiring.Component):
                 "shadow_row": In(ceil_log2(config.block_out)),
                 "shadow_data": In(config.block_in * 8),
                 "sums_valid": Out(1),
-                "sums": Out(
-                    data.ArrayLayout(signed(self.sum_bits), config.batch * config.block_out)
-                ),
+                "sums": Out(signed(self.sum_bits)).array(config.batch * config.block_out),
             }
         )
 

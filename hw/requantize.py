@@ -3,7 +3,9 @@
 Every stage has a register behind it and moves only when it holds a row, so that the simulated and
 the real thing spend nothing on idle lanes. What differs per instruction (zero points, limits) is
 kept for two instructions; ``bank`` travels with the row and tells which, so that consecutive
-instructions follow each other without a gap.
+instructions follow each other without a gap. Expressions between registers are used once each, for
+the same reason: what a simulator shares between two uses it computes in every cycle. Likewise each
+lane has its own ports, which need no packing.
 """
 
 from typing import Any
@@ -25,7 +27,8 @@ PARTIAL_BITS = 17
 #: Bits of a shift in ``prm``.
 SHIFT_BITS = 6
 
-#: What the vector unit keeps per instruction in flight for its arithmetic.
+#: What the vector unit keeps per instruction in flight for its arithmetic. Lower limits are at most
+#: the upper ones.
 SETTINGS = data.StructLayout(
     {
         "a_parity": 1,
@@ -92,19 +95,19 @@ class RoundingShift(wiring.Component):
     Members
     -------
     en : ``In(1)``
-    value : ``In(ArrayLayout(signed(value_bits), lanes))``
-    shift : ``In(ArrayLayout(shift_bits, lanes))``
+    value : ``In(signed(value_bits)).array(lanes)``
+    shift : ``In(shift_bits).array(lanes)``
         With ``value``. ``2**shift_bits`` may exceed the width of ``value``.
     parity : ``In(1)``
         With the row in the last stage: 1 rounds half to odd.
-    o : ``Out(ArrayLayout(signed(NARROW_BITS + 1), lanes))``
+    o : ``Out(signed(NARROW_BITS + 1)).array(lanes)``
     """
 
     en: Signal
-    value: data.View
-    shift: data.View
+    value: list[Signal]
+    shift: list[Signal]
     parity: Signal
-    o: data.View
+    o: list[Signal]
 
     def __init__(self, *, lanes: int, value_bits: int, shift_bits: int) -> None:
         self.lanes = lanes
@@ -113,10 +116,10 @@ class RoundingShift(wiring.Component):
         super().__init__(
             {
                 "en": In(1),
-                "value": In(data.ArrayLayout(signed(value_bits), lanes)),
-                "shift": In(data.ArrayLayout(shift_bits, lanes)),
+                "value": In(signed(value_bits)).array(lanes),
+                "shift": In(shift_bits).array(lanes),
                 "parity": In(1),
-                "o": Out(data.ArrayLayout(signed(NARROW_BITS + 1), lanes)),
+                "o": Out(signed(NARROW_BITS + 1)).array(lanes),
             }
         )
 
@@ -141,15 +144,14 @@ class RoundingShift(wiring.Component):
             for s, (low, high) in enumerate(shift_groups(self.shift_bits)):
                 unit = 1 << low
                 select = amount[low:high]
-                shifted = value >> Cat(Const(0, low), select)
-                lost = [
-                    (select > i) & value[i * unit : (i + 1) * unit].any()
-                    for i in range((1 << len(select)) - 1)
-                    if i * unit < len(value)
-                ]
                 # what is left of the amount is below ``unit``
                 bits = min(len(value), NARROW_BITS + unit)
-                upper = shifted[bits - 1 :]
+                lost, upper = [], []
+                for steps in range(1 << len(select)):
+                    gone = value[(steps - 1) * unit : steps * unit] if steps else Const(0, 1)
+                    above = value[bits - 1 + steps * unit :]
+                    lost.append((select >= steps) & gone.any())
+                    upper.append((select == steps) & above.any() & ~above.all())
                 name = f"{s + 1}_{lane}"
                 value_q = Signal(signed(bits), name=f"value_{name}", reset_less=True)
                 amount_q = Signal(low, name=f"amount_{name}", reset_less=True)
@@ -158,10 +160,10 @@ class RoundingShift(wiring.Component):
                 negative_q = Signal(name=f"negative_{name}", reset_less=True)
                 with m.If(valid[s]):
                     m.d.sync += [
-                        value_q.eq(shifted),
+                        value_q.eq(value >> Cat(Const(0, low), select)),
                         amount_q.eq(amount),
                         dropped_q.eq(any_of(dropped, *lost)),
-                        beyond_q.eq(beyond | (upper.any() & ~upper.all())),
+                        beyond_q.eq(any_of(beyond, *upper)),
                         negative_q.eq(negative),
                     ]
                 value, amount, dropped = value_q, amount_q, dropped_q
@@ -175,9 +177,8 @@ class RoundingShift(wiring.Component):
 
 
 def clamp(value: Value, low: Value, high: Value) -> Value:
-    """``min(max(value, low), high)``, narrowed to int8."""
-    raised = Mux(value < low, low, value)
-    return Mux(raised > high, high, raised)[:8].as_signed()
+    """``min(max(value, low), high)``, narrowed to int8; ``low`` is at most ``high``."""
+    return Mux(value > high, high, Mux(value < low, low, value))[:8].as_signed()
 
 
 class Requantize(wiring.Component):
@@ -188,7 +189,7 @@ class Requantize(wiring.Component):
     Members
     -------
     en, bank : ``In(1)``
-    x : ``In(ArrayLayout(signed(32), lanes))``
+    x : ``In(signed(32)).array(lanes)``
     params_en : ``In(1)``
         The rows from the next cycle on use ``params``.
     params : ``In(64 * lanes)``
@@ -197,7 +198,7 @@ class Requantize(wiring.Component):
         With ``params_en``; 0: pass ``x`` through to the clamp instead.
     settings : ``In(ArrayLayout(SETTINGS, 2))``
     o_valid, o_bank : ``Out(1)``
-    o : ``Out(ArrayLayout(signed(8), lanes))``
+    o : ``Out(signed(8)).array(lanes)``
     """
 
     #: Registers for the bias, the partial products and their sum.
@@ -205,14 +206,14 @@ class Requantize(wiring.Component):
 
     en: Signal
     bank: Signal
-    x: data.View
+    x: list[Signal]
     params_en: Signal
     params: Signal
     scale: Signal
     settings: data.View
     o_valid: Signal
     o_bank: Signal
-    o: data.View
+    o: list[Signal]
 
     def __init__(self, config: AccelConfig) -> None:
         self.config = config
@@ -224,14 +225,14 @@ class Requantize(wiring.Component):
             {
                 "en": In(1),
                 "bank": In(1),
-                "x": In(data.ArrayLayout(signed(ACC_BITS), lanes)),
+                "x": In(signed(ACC_BITS)).array(lanes),
                 "params_en": In(1),
                 "params": In(lanes * PARAM_BYTES * 8),
                 "scale": In(1),
                 "settings": In(data.ArrayLayout(SETTINGS, 2)),
                 "o_valid": Out(1),
                 "o_bank": Out(1),
-                "o": Out(data.ArrayLayout(signed(8), lanes)),
+                "o": Out(signed(8)).array(lanes),
             }
         )
 
@@ -313,10 +314,10 @@ class ScaledAdd(wiring.Component):
     Members
     -------
     en, bank : ``In(1)``
-    x, v : ``In(ArrayLayout(signed(8), lanes))``
+    x, v : ``In(signed(8)).array(lanes)``
     settings : ``In(ArrayLayout(SETTINGS, 2))``
     o_valid, o_bank : ``Out(1)``
-    o : ``Out(ArrayLayout(signed(8), lanes))``
+    o : ``Out(signed(8)).array(lanes)``
     """
 
     #: Registers for the products, their sum, and the sum with the offset.
@@ -326,27 +327,26 @@ class ScaledAdd(wiring.Component):
 
     en: Signal
     bank: Signal
-    x: data.View
-    v: data.View
+    x: list[Signal]
+    v: list[Signal]
     settings: data.View
     o_valid: Signal
     o_bank: Signal
-    o: data.View
+    o: list[Signal]
 
     def __init__(self, config: AccelConfig) -> None:
         self.lanes = config.vector_lanes
         self.shift = RoundingShift(lanes=self.lanes, value_bits=self.SUM_BITS, shift_bits=5)
-        int8s = data.ArrayLayout(signed(8), self.lanes)
         super().__init__(
             {
                 "en": In(1),
                 "bank": In(1),
-                "x": In(int8s),
-                "v": In(int8s),
+                "x": In(signed(8)).array(self.lanes),
+                "v": In(signed(8)).array(self.lanes),
                 "settings": In(data.ArrayLayout(SETTINGS, 2)),
                 "o_valid": Out(1),
                 "o_bank": Out(1),
-                "o": Out(int8s),
+                "o": Out(signed(8)).array(self.lanes),
             }
         )
 
