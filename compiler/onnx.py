@@ -1,10 +1,9 @@
-"""ONNX to ``Graph``: with ``onnx_file`` and ``onnx_node``, all that knows protobuf.
+"""ONNX to ``Graph``: the ``onnx*`` modules are all that knows protobuf.
 
 Reads a file or ``ModelProto``, checks it, fixes every symbolic dimension, types every value.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,14 @@ from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
 from accelc.compiler.onnx_file import one_line, read_model, tensors
-from accelc.compiler.onnx_node import infer, numpy_dtype, operator_known, run
+from accelc.compiler.onnx_node import OPAQUE, infer, operator_known, run, tensor_type
+from accelc.compiler.onnx_skeleton import SHAPE_CONSTANT_ELEMS, Skeleton, skeleton
 from accelc.isa.errors import ModelError, UnsupportedOpError
 
 #: Oldest operator set read as it is; older ones gave attributes other meanings.
 OLDEST_OPSET = 7
 #: ``onnx.checker`` serializes the model, which protobuf limits to 2 GiB.
 CHECKER_LIMIT_BYTES = 2_000_000_000
-#: A sequence, an optional or a tensor of unknown rank: only ``onnx.reference`` handles them.
-OPAQUE = TensorType((-1,), np.dtype(object))
-#: Constants up to this many elements are evaluated while shapes are inferred.
-SHAPE_CONSTANT_ELEMS = 4096
 
 
 def import_model(model: str | Path | ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:
@@ -50,7 +46,7 @@ def import_model(model: str | Path | ModelProto, *, dims: Mapping[str, int] | No
     proto, opset = _modernized(_inlined(proto), _opset(proto))
     _require_known_operators(proto, opset)
     _check(proto)
-    return _Importer(proto, _skeleton(proto, dict(dims or {})), opset).graph()
+    return _Importer(proto, skeleton(proto, dims or {}), opset).graph()
 
 
 def _opset(proto: ModelProto) -> int:
@@ -129,89 +125,10 @@ def _check(proto: ModelProto) -> None:
         raise ModelError(f"the model is malformed: {one_line(error)}") from None
 
 
-@dataclass(frozen=True)
-class _Skeleton:
-    """A model with static inputs and without its weights, for inference.
-
-    ``declared`` are the static types the model itself states for its outputs and inner values.
-    """
-
-    proto: ModelProto
-    declared: dict[str, onnx.TypeProto]
-    notes: tuple[str, ...]
-
-
-def _skeleton(proto: ModelProto, dims: dict[str, int]) -> _Skeleton:
-    for name, size in dims.items():
-        if size < 1:
-            raise ModelError(f"dimension {name!r} must be at least 1, not {size}")
-    graph = proto.graph
-    light = ModelProto(ir_version=proto.ir_version)
-    light.opset_import.extend(proto.opset_import)
-    light.graph.name = graph.name
-    light.graph.node.extend(graph.node)
-    for tensor in graph.initializer:
-        if int(np.prod(tensor.dims, dtype=np.int64)) <= SHAPE_CONSTANT_ELEMS:
-            light.graph.initializer.append(tensor)
-        else:
-            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            light.graph.input.append(info)
-    initializers = {tensor.name for tensor in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in initializers]
-    light.graph.input.extend(inputs)
-    notes = _fix_dimensions(light.graph.input[len(light.graph.input) - len(inputs) :], dims)
-    # Shapes stated for other values may name the symbols: inference states them afresh, and only
-    # what it cannot infer is taken from the model, if it is static there.
-    declared: dict[str, onnx.TypeProto] = {}
-    for value in (*graph.value_info, *graph.output):
-        found = _maybe_type(value.type)
-        if found is not None and -1 not in found.shape:
-            declared[value.name] = value.type
-    for value in graph.output:
-        light.graph.output.add(name=value.name)
-    return _Skeleton(light, declared, notes)
-
-
-def _fix_dimensions(inputs: Sequence[onnx.ValueInfoProto], dims: dict[str, int]) -> tuple[str, ...]:
-    """Give every dimension of ``inputs`` its number, in place; notes about the ones chosen."""
-    tensors_only = [value for value in inputs if value.type.HasField("tensor_type")]
-    for value in tensors_only:
-        if not value.type.tensor_type.HasField("shape"):
-            raise ModelError(f"input {value.name!r} has no shape")
-    symbolic = {
-        f"{value.name}.{axis}": dim
-        for value in tensors_only
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if not dim.HasField("dim_value") or dim.dim_value < 0
-    }
-    known = {*symbolic, *(dim.dim_param for dim in symbolic.values() if dim.dim_param)}
-    if unknown := sorted(set(dims) - known):
-        listed = ", ".join(repr(name) for name in sorted(known)) or "none"
-        raise ModelError(f"the model has no symbolic dimension {unknown}; it has {listed}")
-    batch = {
-        dim.dim_param or place
-        for place, dim in symbolic.items()
-        if place.endswith(".0") and place not in dims and dim.dim_param not in dims
-    }
-    missing: list[str] = []
-    for place, dim in symbolic.items():
-        name = dim.dim_param
-        size = dims.get(place, dims.get(name) if name else None)
-        if size is None and (name or place) in batch:
-            size = 1
-        if size is None:
-            missing.append(f"{name!r} ({place})" if name else place)
-        else:
-            dim.dim_value = size
-    if missing:
-        raise ModelError(f"symbolic dimensions need a size (--dim NAME=N): {', '.join(missing)}")
-    return tuple(f"symbolic batch dimension {name!r} set to 1" for name in sorted(batch))
-
-
 class _Importer:
     """Collects the parts of a ``Graph`` from one checked model with static inputs."""
 
-    def __init__(self, proto: ModelProto, skeleton: _Skeleton, opset: int) -> None:
+    def __init__(self, proto: ModelProto, skeleton: Skeleton, opset: int) -> None:
         self.proto = proto
         self.skeleton = skeleton
         self.opset = opset
@@ -230,7 +147,7 @@ class _Importer:
             raise ModelError("sparse initializers are not supported; store the weights densely")
         inputs = [v for v in self.skeleton.proto.graph.input if v.name not in self.constants]
         for value in inputs:
-            self.types[value.name] = _maybe_type(value.type) or OPAQUE
+            self.types[value.name] = tensor_type(value.type) or OPAQUE
         inferred = self._whole_model_types()
         for node in graph.node:
             self._node(node, inferred)
@@ -316,12 +233,12 @@ class _Importer:
         if node.op in CONTRIB:
             types = contrib.infer(node, self.types)
         else:
-            types = [_maybe_type(inferred.get(name)) for name in node.outputs]
+            types = [tensor_type(inferred.get(name)) for name in node.outputs]
             if not all(_static(found) for found in types):
                 types = infer(node, self.types, self.known, self.opset, types)
         for name, found in zip(node.outputs, types, strict=True):
             if name and not _static(found):
-                declared = _maybe_type(self.skeleton.declared.get(name))
+                declared = tensor_type(self.skeleton.declared.get(name))
                 found = declared or found or OPAQUE
             if name and found is not None:
                 self.types[name] = found
@@ -392,25 +309,8 @@ def _captured(node: NodeProto) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _tensor_type(proto: onnx.TypeProto) -> TensorType:
-    tensor = proto.tensor_type
-    shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
-    return TensorType(shape, numpy_dtype(tensor.elem_type))
-
-
 def _static(found: TensorType | None) -> bool:
     return found is not None and -1 not in found.shape
-
-
-def _maybe_type(proto: onnx.TypeProto | None) -> TensorType | None:
-    if proto is None:
-        return None
-    if not proto.HasField("tensor_type"):
-        return OPAQUE if proto.WhichOneof("value") else None
-    tensor = proto.tensor_type
-    if not tensor.elem_type or not tensor.HasField("shape"):
-        return None
-    return _tensor_type(proto)
 
 
 def _with_quantization(graph: Graph) -> Graph:

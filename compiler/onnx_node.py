@@ -18,6 +18,10 @@ _ML_DOMAIN = "ai.onnx.ml"
 _DEQUANTIZE_OPSET = 19
 
 
+#: A sequence, an optional or a tensor of unknown rank: only ``onnx.reference`` handles them.
+OPAQUE = TensorType((-1,), np.dtype(object))
+
+
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:
     if elem_type == onnx.TensorProto.STRING:
         return np.dtype(object)
@@ -25,6 +29,24 @@ def numpy_dtype(elem_type: int) -> np.dtype[Any]:
         return helper.tensor_dtype_to_np_dtype(elem_type)
     except (KeyError, ValueError):
         raise ModelError(f"element type {elem_type} is unknown") from None
+
+
+def _tensor_type(proto: TypeProto) -> TensorType:
+    tensor = proto.tensor_type
+    shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
+    return TensorType(shape, numpy_dtype(tensor.elem_type))
+
+
+def tensor_type(proto: TypeProto | None) -> TensorType | None:
+    """What a protobuf type says; ``None`` if it leaves the element type or the rank open."""
+    if proto is None:
+        return None
+    if not proto.HasField("tensor_type"):
+        return OPAQUE if proto.WhichOneof("value") else None
+    tensor = proto.tensor_type
+    if not tensor.elem_type or not tensor.HasField("shape"):
+        return None
+    return _tensor_type(proto)
 
 
 def _elem_type(dtype: np.dtype[Any]) -> int:

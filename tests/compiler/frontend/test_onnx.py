@@ -1,5 +1,6 @@
 """Reading models: forms, dimensions, and files that must be refused in one line."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.backend.test.case.node import collect_testcases
 
+from accelc.compiler.frontend import optimize
 from accelc.compiler.integer_reference import evaluate
 from accelc.compiler.onnx import import_model
 from accelc.isa.errors import AccelcError, ModelError, UnsupportedOpError
@@ -206,3 +209,14 @@ def test_external_data_through_a_link(tmp_path: Path) -> None:
     (folder / "weights.bin").unlink()
     (folder / "weights.bin").symlink_to(tmp_path / "outside.bin")
     fails(path, ModelError, "outside the model's folder")
+
+
+def test_node_cases_of_onnx_are_read_and_optimized() -> None:
+    """A tenth of the operator cases onnx itself is tested with: any operator, type and attribute."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the cases compute their expected values with overflows
+        cases = collect_testcases(None)[::10]
+    for case in cases:
+        graph = optimize(import_model(case.model))
+        assert graph.outputs == tuple(value.name for value in case.model.graph.output), case.name
+    assert len(cases) > 100
