@@ -20,6 +20,7 @@ class Costs:
         beats: bus beats a LOAD or STORE moves.
         bursts: bursts it takes to move them.
         pads: scratchpad beats a LOAD fills without the bus.
+        gaps: runs of padding that interrupt its data.
         lead: those of ``pads`` that come before its first data.
         tiles: weight tiles of a GEMM.
         rows: input rows a GEMM streams past each tile.
@@ -32,6 +33,7 @@ class Costs:
     beats: Values
     bursts: Values
     pads: Values
+    gaps: Values
     lead: Values
     tiles: Values
     rows: Values
@@ -97,6 +99,7 @@ def costs(config: AccelConfig, d: Descriptors) -> Costs:
     beats = spread(op, n0 * n1 * n2 * beat)
     bursts = spread(op, _bursts(dram, n0 * beat * bus, n1, n2, stride1, stride2, longest))
     pads = spread(op, (top + bottom + n2 * (left + right)) * beat)
+    gaps = spread(op, np.where(left + right > 0, n2, 0))
     lead = spread(op, (top + np.where(n2 > 0, left, 0)) * beat)
 
     op = Opcode.STORE
@@ -120,6 +123,7 @@ def costs(config: AccelConfig, d: Descriptors) -> Costs:
         beats=beats,
         bursts=bursts,
         pads=pads,
+        gaps=gaps,
         lead=lead,
         tiles=spread(op, tiles),
         rows=spread(op, n_y * n_x * np.where(window == 1, n_t, 1)),

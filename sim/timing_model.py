@@ -20,8 +20,9 @@ from accelc.sim.device import Counters, MemoryModel
 from accelc.sim.faults import device_fault
 from accelc.sim.timing_costs import Costs, costs
 
-# Fetch: from start to the first address on the bus; from a beat on the bus to the queue.
-FETCH_FIRST_ADDRESS = 6
+# Fetch: from start to the first address on the bus; from room for a burst to its address; from a
+# beat on the bus to the queue.
+FETCH_FIRST_ADDRESS, FETCH_ADDRESS = 6, 3
 FETCH_PASS = 4
 #: Instructions the prefetch buffer holds, and the most one burst brings.
 PREFETCH, FETCH_BURST = 8, 4
@@ -31,23 +32,25 @@ QUEUE_LATENCY, QUEUE_GAP = 3, 2
 #: From retiring to the token's receiver starting.
 TOKEN = 1
 #: From dispatch to the first address; from the last beat to retiring; instructions in flight.
-LOAD_ADDRESS, LOAD_RETIRE, LOAD_IN_FLIGHT = 8, 3, 7
+LOAD_ADDRESS, LOAD_RETIRE, LOAD_IN_FLIGHT = 6, 3, 7
 #: Read bursts on the bus at a time.
 READS = 64
 #: From dispatch to the first beat; from the last response to retiring; instructions in flight.
-STORE_DATA, STORE_RETIRE, STORE_IN_FLIGHT = 13, 1, 5
+STORE_DATA, STORE_RETIRE, STORE_IN_FLIGHT = 9, 1, 5
 #: Write bursts on the bus at a time.
 WRITES = 16
 #: From an address taken to its first beat, beside the memory's latency.
-BUS_LATENCY = 2
+BUS_LATENCY = 0
+#: What a burst takes beside the memory's latency until another may be issued in its place.
+ROUND_TRIP = 6
 #: From dispatch to the first weight row read; to the first row issued; between the rows of two
 #: instructions; from taking a tile to the next one's first row.
-GEMM_WEIGHTS, GEMM_ROWS, GEMM_GAP, GEMM_SWAP = 7, 10, 4, 0
+GEMM_WEIGHTS, GEMM_ROWS, GEMM_GAP, GEMM_SWAP = 5, 8, 4, 0
 #: From issue to retiring, beside the array's latency; from the last tile begun to the next
 #: instruction's dispatch.
-GEMM_RETIRE, GEMM_ACCEPT = 6, 2
+GEMM_RETIRE, GEMM_ACCEPT = 5, 1
 #: From dispatch to the first row; between two instructions' rows; from the last row to retiring.
-ALU_ROWS, ALU_GAP, ALU_RETIRE = 8, 4, 16
+ALU_ROWS, ALU_GAP, ALU_RETIRE = 8, 4, 23
 #: From the last thing retired to done.
 FINISH = 4
 
@@ -70,6 +73,7 @@ class _Segment:
     beats: float
     bursts: float
     pads: float
+    gaps: float
     lead: float
     #: When its first address is on the bus.
     issue: float
@@ -150,6 +154,7 @@ class TimingModel:
         self.c_beats = self.costs.beats.tolist()
         self.c_bursts = self.costs.bursts.tolist()
         self.c_pads = self.costs.pads.tolist()
+        self.c_gaps = self.costs.gaps.tolist()
         self.c_lead = self.costs.lead.tolist()
         self.c_tiles = self.costs.tiles.tolist()
         self.c_rows = self.costs.rows.tolist()
@@ -190,30 +195,31 @@ class TimingModel:
         """Ask for as many bursts as the prefetch buffer has room for."""
         while self.asked < self.count and self.asked - self.passed <= PREFETCH - self.burst:
             size = min(self.burst, self.count - self.asked)
-            beats = size * self.beats_per_instruction
-            self.insert_fetch(now, _Segment(self.asked, True, beats, 1, 0, 0, now, 0))
+            self.insert_fetch(now, self.asked, size)
             self.asked += size
 
-    def insert_fetch(self, now: float, segment: _Segment) -> None:
+    def insert_fetch(self, now: float, first: int, size: int) -> None:
         """Queue a fetch burst behind the load bursts that are on the bus already."""
-        segment.due = now + self.latency + BUS_LATENCY
+        due = now + self.latency + BUS_LATENCY
+        beats = self.beats_per_instruction
+        burst = [_Segment(first + k, True, beats, 1 / size, 0, 0, 0, now, due) for k in range(size)]
         segments = self.reads.segments
         room = float(READS)
+        place = len(segments)
         for position, other in enumerate(segments):
             share = self.remaining(now) if position == 0 and self.reads.active else 1.0
             bursts = other.bursts * share
-            issued = min(room, max(now - other.issue, 0.0) if not other.fetch else bursts)
+            issued = min(room, bursts if other.fetch else max(now - other.issue, 0.0))
             if bursts <= issued:
                 room -= bursts
                 continue
-            if issued > 0 and other.beats > 0:
+            place = position
+            if issued > 0:
                 self.split(now, position, issued / bursts * share)
-                segments.insert(position + 1, segment)
-            else:
-                segments.insert(position, segment)
+                place += 1
             break
-        else:
-            segments.append(segment)
+        for k, segment in enumerate(burst):
+            segments.insert(place + k, segment)
         self.wake_reads(now)
 
     def split(self, now: float, position: int, share: float) -> None:
@@ -227,6 +233,7 @@ class TimingModel:
             whole.beats * (1 - first),
             whole.bursts * (1 - first),
             whole.pads * (1 - first),
+            whole.gaps * (1 - first),
             0,
             whole.issue,
             whole.due,
@@ -238,6 +245,7 @@ class TimingModel:
             whole.beats * first,
             whole.bursts * first,
             whole.pads * first,
+            whole.gaps * first,
             whole.lead,
             whole.issue,
             whole.due,
@@ -272,7 +280,7 @@ class TimingModel:
                 self.queue_time[index] = now + QUEUE_LATENCY
                 self.pushed[unit] += 1
                 self.at(now + QUEUE_LATENCY, _DISPATCH, unit)
-            self.ask(now)
+            self.ask(now + FETCH_ADDRESS)
 
     # Dispatch
 
@@ -316,7 +324,9 @@ class TimingModel:
         else:
             self.start_store(now, index)
         if self.blocked:
+            # Room comes beat by beat, and beat by beat the waiting instruction moves up.
             self.blocked = False
+            self.last_pass = now + 1
             self.at(now + 1, _PASS, 0)
         if self.pushed[unit] > head + 1:
             self.at(self.output_time[unit], _DISPATCH, unit)
@@ -352,6 +362,7 @@ class TimingModel:
                 self.c_beats[index],
                 bursts,
                 self.c_pads[index],
+                self.c_gaps[index],
                 self.c_lead[index],
                 issue,
                 due,
@@ -390,27 +401,30 @@ class TimingModel:
     def start_store(self, now: float, index: int) -> None:
         beats, bursts = self.c_beats[index], self.c_bursts[index]
         due = now + STORE_DATA
-        self.writes.segments.append(_Segment(index, False, beats, bursts, 0, 0, due, due))
+        self.writes.segments.append(_Segment(index, False, beats, bursts, 0, 0, 0, due, due))
         self.wake_writes(now)
 
     # Bus
 
-    def rate(self, stream: _Stream) -> float:
-        """Beats a cycle the first segment moves at."""
+    def duration(self, stream: _Stream) -> float:
+        """How long all of the first segment takes at the present share of the bus."""
         segment = stream.segments[0]
         other = self.writes if stream is self.reads else self.reads
-        own = self.outstanding_rate(stream, segment)
         share = self.bandwidth
         if other.active:
-            rival = min(1.0, self.outstanding_rate(other, other.segments[0]))
-            share = max(self.bandwidth / 2, self.bandwidth - rival)
-        return min(1.0, own, share)
-
-    def outstanding_rate(self, stream: _Stream, segment: _Segment) -> float:
-        """Short bursts: what can be outstanding does not cover the memory's latency."""
-        if not segment.bursts:
-            return 1.0
-        return segment.beats / segment.bursts * stream.limit / (self.latency + BUS_LATENCY + 4)
+            rival = other.segments[0]
+            demand = min(1.0, rival.beats / max(rival.beats + rival.pads, 1e-9))
+            share = max(self.bandwidth / 2, self.bandwidth - demand)
+        share = min(1.0, share)
+        # No beat is taken during padding, but the wait for the next one goes on.
+        hidden = min(segment.gaps * (1 / share - 1), segment.pads)
+        time = segment.beats / share + segment.pads - hidden
+        # Short bursts: what can be outstanding does not cover the memory's latency.
+        beyond = segment.bursts - stream.limit
+        if beyond > 0:
+            per_burst = (self.latency + BUS_LATENCY + ROUND_TRIP) / stream.limit
+            time += beyond * max(per_burst - segment.beats / segment.bursts / share, 0.0)
+        return time
 
     def remaining(self, now: float) -> float:
         """What is left of the first read segment."""
@@ -419,8 +433,7 @@ class TimingModel:
 
     def restart(self, stream: _Stream, now: float, kind: int) -> None:
         """Plan the end of the first segment at its present rate."""
-        segment = stream.segments[0]
-        stream.duration = segment.beats / self.rate(stream) + segment.pads
+        stream.duration = self.duration(stream)
         stream.version += 1
         self.at(now + stream.left * stream.duration, kind, stream.version)
 
@@ -471,10 +484,7 @@ class TimingModel:
         segment = reads.segments.popleft()
         reads.active, reads.free = False, now
         if segment.fetch:
-            per = self.beats_per_instruction
-            size = round(segment.beats / per)
-            for k in range(size):
-                self.arrived[segment.owner + k] = now - (size - 1 - k) * per
+            self.arrived[segment.owner] = now
             self.pass_on(now, 0)
         elif segment.last:
             self.at(now + LOAD_RETIRE, _RETIRE, segment.owner)
