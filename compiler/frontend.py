@@ -35,6 +35,7 @@ def passes(config: AccelConfig) -> tuple[tuple[str, Pass], ...]:
         ("fold-integer-constants", fold_constants),
         ("lower", partial(lower, config=config)),
         ("cancel-views", cancel_views),
+        ("share-views", share_common),
         ("fuse", partial(fuse, config=config)),
         ("cancel-views-again", cancel_views),
         ("decompose", decompose),

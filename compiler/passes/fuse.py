@@ -82,7 +82,7 @@ def _fuse_residual(node: Node, scope: Scope) -> Replacement | None:
     swapped = replace(post.add, m1=post.add.m2, m2=post.add.m1)
     for value, other, stage in ((a, b, post.add), (b, a, swapped)):
         host = scope.producer(value, "int.conv")
-        if host is None or not scope.sole_use(value) or scope.constant(other) is not None:
+        if host is None or not scope.sole_use(value):
             continue
         inner: Post = host.attrs["post"]
         if inner.add is None and not inner.table and scope.shape(other) == scope.shape(value):
