@@ -132,6 +132,8 @@ class TimingModel:
         self.output_time = [0.0] * len(Unit)
         #: When the head's last missing token came; None while one is missing.
         self.complete: list[float | None] = [None] * len(Unit)
+        #: When the next try to dispatch is due, if that is still to come.
+        self.planned = [0.0] * len(Unit)
         self.accept = [0.0] * len(Unit)
         self.in_flight = [0] * len(Unit)
         self.started = np.zeros(self.count, np.int64)
@@ -163,6 +165,12 @@ class TimingModel:
     def at(self, time: float, kind: int, argument: int) -> None:
         self.sequence += 1
         heapq.heappush(self.events, (time, self.sequence, kind, argument))
+
+    def wake(self, now: float, time: float, unit: int) -> None:
+        """Try to dispatch at ``time``, unless a try before then is planned anyway."""
+        if self.planned[unit] <= now or time < self.planned[unit]:
+            self.planned[unit] = time
+            self.at(time, _DISPATCH, unit)
 
     def run(self) -> Counters:
         self.ask(FETCH_FIRST_ADDRESS)
@@ -279,7 +287,7 @@ class TimingModel:
             if unit is not None:
                 self.queue_time[index] = now + QUEUE_LATENCY
                 self.pushed[unit] += 1
-                self.at(now + QUEUE_LATENCY, _DISPATCH, unit)
+                self.wake(now, now + QUEUE_LATENCY, unit)
             self.ask(now + FETCH_ADDRESS)
 
     # Dispatch
@@ -292,7 +300,7 @@ class TimingModel:
         index = self.order[unit][head]
         here = max(self.queue_time[index], self.output_time[unit])
         if here > now:
-            self.at(here, _DISPATCH, unit)
+            self.wake(now, here, unit)
             return
         wait, tokens = self.waits[index], self.tokens[unit]
         if self.complete[unit] is None:
@@ -306,7 +314,7 @@ class TimingModel:
             if self.in_flight[unit] >= limit:
                 return
         elif self.accept[unit] > now:
-            self.at(self.accept[unit], _DISPATCH, unit)
+            self.wake(now, self.accept[unit], unit)
             return
         for other in range(4):
             tokens[other] -= wait >> other & 1
@@ -329,7 +337,7 @@ class TimingModel:
             self.last_pass = now + 1
             self.at(now + 1, _PASS, 0)
         if self.pushed[unit] > head + 1:
-            self.at(self.output_time[unit], _DISPATCH, unit)
+            self.wake(now, self.output_time[unit], unit)
 
     def send_tokens(self, now: float, index: int) -> None:
         signal, unit = self.signals[index], self.units[index]
@@ -412,12 +420,14 @@ class TimingModel:
         other = self.writes if stream is self.reads else self.reads
         share = self.bandwidth
         if other.active:
+            # They alternate, and while the other direction writes padding the bus is free.
+            half = self.bandwidth / 2
             rival = other.segments[0]
-            demand = min(1.0, rival.beats / max(rival.beats + rival.pads, 1e-9))
-            share = max(self.bandwidth / 2, self.bandwidth - demand)
+            idle = max(rival.pads - rival.gaps * max(1 / half - 1, 0), 0)
+            share = half + half * idle / max(rival.beats / half + idle, 1e-9)
         share = min(1.0, share)
         # No beat is taken during padding, but the wait for the next one goes on.
-        hidden = min(segment.gaps * (1 / share - 1), segment.pads)
+        hidden = min(segment.gaps * max(1 / share - 1, 0), segment.pads)
         time = segment.beats / share + segment.pads - hidden
         # Short bursts: what can be outstanding does not cover the memory's latency.
         beyond = segment.bursts - stream.limit
