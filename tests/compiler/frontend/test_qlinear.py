@@ -131,3 +131,18 @@ def test_left_over_operators_become_standard_ones(builder: Any, agree: Any) -> N
     graph = agree(b, AccelConfig(add=False), runtime=True)
     assert [n.op for n in graph.nodes] == ["DequantizeLinear"] * 2 + ["Add", "QuantizeLinear"]
     assert any("add stage" in reason for reason in graph.reasons.values())
+
+
+def test_constant_sum_after_a_layer_joins_it(builder: Any, agree: Any) -> None:
+    """A bias that a quantizer turned into a QLinearAdd keeps its own rounding."""
+    b = builder(seed=3)
+    x = b.input((1, 20))
+    inputs = (x, *params(b, np.int8, *X), _weights(b, (20, 7), np.int8))
+    y = b.node("QLinearMatMul", *inputs, *params(b, np.int8, 0.02, 0), *params(b, np.int8, *Y))
+    bias = b.constant(b.rng.integers(-128, 128, 7).astype(np.int8))
+    bias_params = params(b, np.int8, 0.0171, 3)
+    result = params(b, np.int8, 0.31, -20)
+    b.output(b.node(MS + "QLinearAdd", y, *params(b, np.int8, *Y), bias, *bias_params, *result))
+    graph = agree(b, runtime=True, share=0.15)  # one of seven
+    assert [n.op for n in graph.nodes] == ["Reshape", "int.conv", "Reshape"]
+    assert graph.nodes[1].inputs[5] in graph.constants
