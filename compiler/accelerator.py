@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accelc.compiler.alias import slices
 from accelc.compiler.emit import finish
 from accelc.compiler.graph import Graph, Node
 from accelc.compiler.integer import ConvAttrs
 from accelc.compiler.layout import Packing, View, ceil_div, pack
 from accelc.compiler.lower_concat import lower_concat
-from accelc.compiler.lower_conv import lower_conv
+from accelc.compiler.lower_conv import is_pointwise, lower_conv
 from accelc.compiler.lower_depthwise import lower_depthwise
 from accelc.compiler.lower_eltwise import lower_add, lower_lookup, lower_resize, lower_scale
 from accelc.compiler.lower_pool import lower_maxpool
@@ -89,11 +90,16 @@ def lower(
     graph, layers = split_pools(graph, config)
     patched = _patched_nodes(graph, config) if options.patches else {}
     packings, names = _packings(graph, patched)
-    plan = plan_memory(_lifetimes(graph, packings, config))
-
+    parts = slices(graph, config)
+    plan = plan_memory(_lifetimes(graph, packings, parts, config))
     views = {
-        name: _view(packing, plan.addresses[name], config) for name, packing in packings.items()
+        name: _view(packing, plan.addresses[name], config)
+        for name, packing in packings.items()
+        if name not in parts
     }
+    for name, (whole, channel) in parts.items():
+        blocks = ceil_div(packings[name].shape[3], config.block_out)
+        views[name] = views[whole].part(channel // config.block_out, blocks, config)
     builder = RegionBuilder(
         graph=graph,
         config=config,
@@ -110,6 +116,7 @@ def lower(
     regions = {
         name: Region(name=name, address=plan.addresses[name], nbytes=packing.nbytes(config))
         for name, packing in packings.items()
+        if name not in parts
     }
     input_names = [n for n, p in packings.items() if p.value in graph.inputs]
     program = finish(
@@ -156,13 +163,16 @@ def _conv_cycles(graph: Graph, config: AccelConfig, node: Node, packing: Packing
     """Cycles of a convolution whose input is packed that way."""
     groups, height, width, pitch, _, _ = packing.packed_shape(config)
     plain = packing.kind == "nhwc"
+    conv = node.attrs["conv"] if plain else packing.patch_conv()
+    if is_pointwise(conv):
+        groups, height, width = 1, 1, groups * height * width
     shape = ConvShape(
         groups=groups,
         height=height,
         width=width,
         blocks_in=ceil_div(packing.shape[3], config.block_in) if plain else pitch,
         blocks_out=ceil_div(_shape(graph, node.outputs[0])[3], config.block_out),
-        conv=node.attrs["conv"] if plain else packing.patch_conv(),
+        conv=conv,
         pitch=pitch,
         residual=node.attrs["post"].add is not None,
     )
@@ -200,20 +210,30 @@ def _shape(graph: Graph, name: str) -> tuple[int, int, int, int]:
 
 
 def _lifetimes(
-    graph: Graph, packings: Mapping[str, Packing], config: AccelConfig
+    graph: Graph,
+    packings: Mapping[str, Packing],
+    parts: Mapping[str, tuple[str, int]],
+    config: AccelConfig,
 ) -> list[Lifetime]:
-    """When each activation is alive, in node numbers; inputs stay for a second run."""
+    """When each activation is alive, in node numbers; inputs stay for a second run.
+
+    What holds ``parts`` lives as long as any of them.
+    """
     end = len(graph.nodes)
+    spans: dict[str, tuple[int, int]] = {}
     born = {output: index for index, node in enumerate(graph.nodes) for output in node.outputs}
     dies = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
-    lifetimes: list[Lifetime] = []
     for name, packing in packings.items():
         is_input = packing.value in graph.inputs
         first = 0 if is_input else born[name]
         last = end if is_input or name in graph.outputs else dies.get(name, first)
-        nbytes = packing.nbytes(config)
-        lifetimes.append(Lifetime(name=name, nbytes=nbytes, first=first, last=last))
-    return lifetimes
+        owner = parts[name][0] if name in parts else name
+        known = spans.get(owner, (first, last))
+        spans[owner] = min(known[0], first), max(known[1], last)
+    return [
+        Lifetime(name=name, nbytes=packings[name].nbytes(config), first=first, last=last)
+        for name, (first, last) in spans.items()
+    ]
 
 
 def _view(packing: Packing, address: int, config: AccelConfig) -> View:

@@ -9,8 +9,12 @@ from accelc.compiler.graph import Graph, Node
 from accelc.compiler.memory_plan import ConstantPool, aligned
 from accelc.compiler.schedule import Task
 from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
+from accelc.isa.errors import DoesNotFitError
 from accelc.isa.program import Layer, Program, Region
 from accelc.isa.spec import Finish, Instruction, Load, Store
+
+#: Addresses are 32 bits.
+ADDRESS_LIMIT = 1 << 32
 
 
 def finish(
@@ -24,13 +28,22 @@ def finish(
     outputs: tuple[Region, ...],
     regions: tuple[Region, ...],
 ) -> Program:
-    """Put everything together; instructions lie behind the constants, FINISH is added."""
+    """Put everything together; instructions lie behind the constants, FINISH is added.
+
+    Raises:
+        DoesNotFitError: the program is larger than what instructions can address.
+    """
     complete = (*instructions, Finish())
     address = aligned(constants.end)
     named = tuple(
         Region(name=name, address=start, nbytes=len(data))
         for name, (start, data) in zip(constants.names, constants.segments, strict=True)
     )
+    if address + len(complete) * INSTRUCTION_BYTES > ADDRESS_LIMIT:
+        raise DoesNotFitError(
+            f"{graph.name} needs {address} bytes of device memory, addresses reach "
+            f"{ADDRESS_LIMIT}; split the network"
+        )
     area = Region(name="instructions", address=address, nbytes=len(complete) * INSTRUCTION_BYTES)
     return Program(
         config=config,

@@ -7,7 +7,7 @@ block of one pixel is one row of the ``inp`` scratchpad. ``c_pad`` is ``c`` roun
 channels and padding images hold is arbitrary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,9 +29,9 @@ class Packing:
     """How the bytes of one program input or output follow from a logical tensor.
 
     ``nhwc`` is the layout of this module. ``patch`` serves one convolution with few input channels:
-    its pixels are windows of ``patch_lines`` lines of the kernel, ``(patch_lines, kw, c)`` bytes
-    padded to whole ``block_in`` rows, with the pad value where a window leaves the image. Patches of
-    the whole kernel are the output's pixels; smaller ones begin at every padded input line, so that
+    its pixels are windows of some lines of the kernel, ``(patch_lines, kw, c)`` bytes padded to
+    whole ``block_in`` rows, with the pad value where a window leaves the image. Patches of the
+    whole kernel are the output's pixels; smaller ones begin at every padded input line, so that
     the lines of the kernel that remain are taps of a ``(n, 1)`` convolution.
     """
 
@@ -165,15 +165,15 @@ class View:
 
     def flat(self) -> "View":
         """The same pixels as one line."""
-        return View(
-            value=self.value,
-            address=self.address,
-            groups=1,
-            h=1,
-            w=self.groups * self.h * self.w,
-            blocks=self.blocks,
-            pixel_bytes=self.pixel_bytes,
-            first_block=self.first_block,
+        return replace(self, groups=1, h=1, w=self.groups * self.h * self.w)
+
+    def part(self, first: int, count: int, config: AccelConfig) -> "View":
+        """A channel slice: ``count`` blocks of ``block_out`` channels from block ``first`` on."""
+        return replace(
+            self,
+            address=self.address + first * config.vec_row_bytes,
+            blocks=count * config.vec_inp_rows,
+            first_block=self.first_block + first,
         )
 
     def at(self, group: int, y: int, x: int) -> int:

@@ -58,16 +58,9 @@ def _slice(
     """Requantize ``x`` to the channels of ``y`` from ``start``, a multiple of ``block_out``."""
     config = builder.config
     first = start // config.block_out
-    part = View(
-        value=y.value,
-        address=y.address + first * config.vec_row_bytes,
-        groups=y.groups,
-        h=y.h,
-        w=y.w,
-        blocks=x.blocks,
-        pixel_bytes=y.pixel_bytes,
-        first_block=first,
-    )
+    part = y.part(first, x.blocks // config.vec_inp_rows, config)
+    if part == x:
+        return  # computed in place
     map_rows(builder, x, part, fields, table=table, params=params, first_params=first)
 
 

@@ -182,6 +182,57 @@ def test_concat_of_one_value_twice(check) -> None:
     check(b.graph(b.concat(x, x)), SMALL)
 
 
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+@pytest.mark.parametrize("last", [16, 5])
+def test_concat_without_requantization_is_computed_in_place(check, config, last) -> None:
+    b = builder(config)
+    x = b.input((3, 6, 5, 9))
+    conv = square(3, pad=1)
+    parts = [
+        b.conv(x, 32, conv),
+        b.depthwise(b.conv(x, 16, square(1)), conv),
+        b.conv(x, last, conv),
+    ]
+    params = [
+        b.constant(role, np.full(48 + last, value, np.int32))
+        for role, value in (("bias", -3), ("mult", 1 << 6), ("shift", 6))
+    ]
+    joined = b.emit("int.concat", (*parts, *params), (3, 6, 5, 48 + last), post=Post(zero=3))
+    # readers of a slice, of the whole, and of both
+    used = b.add(b.conv(parts[1], 48 + last, conv), joined)
+    lowered = check(b.graph(b.maxpool(parts[0], square(2)), used), config)
+    layers = {layer.name: layer for layer in lowered.program.layers}
+    assert layers[joined].dram_bytes == 0
+    assert layers[joined].last == layers[joined].first - 1
+
+
+def test_concat_in_place_only_where_it_is_safe(check) -> None:
+    """Inputs of the region, its outputs, values joined twice and inner concatenations move."""
+    config = SMALL
+    b = builder(config)
+    x = b.input((1, 4, 4, 8))
+    y, z = b.conv(x, 8, square(1)), b.conv(x, 8, square(1))
+
+    def join(*values: str) -> str:
+        channels = 8 * len(values)
+        params = [
+            b.constant(role, np.full(channels, value, np.int32))
+            for role, value in (("bias", 0), ("mult", 1), ("shift", 0))
+        ]
+        return b.emit("int.concat", (*values, *params), (1, 4, 4, channels), post=Post())
+
+    inner = join(y, x)
+    twice = join(z, z)
+    outer = b.emit(
+        "int.concat",
+        (inner, twice, *b.requantization(32, 1)),
+        (1, 4, 4, 32),
+        post=Post(),
+    )
+    again = join(y, z)
+    check(b.graph(outer, again, y, inner), config)
+
+
 @pytest.mark.parametrize("config", PRESETS.values(), ids=lambda c: c.name)
 def test_residual_blocks(check, config) -> None:
     b = builder(config)
