@@ -15,7 +15,7 @@ from accelc.compiler.cpu.parse import Operand, channel_view, require
 from accelc.compiler.cpu.plan import Plan
 from accelc.compiler.cpu.planes import Window, planes, require_native, window_of
 from accelc.compiler.cpu.quantize import saturate
-from accelc.compiler.graph import Array, Node
+from accelc.compiler.graph import Node
 
 
 def run_gemm(plan: Plan, gemm: Gemm, a: str, b: str, bias: str | None, out: str) -> None:
@@ -89,15 +89,12 @@ def lower_conv_transpose(plan: Plan, node: Node) -> None:
     x, w, bias = (*node.inputs, "")[:3]
     out = node.outputs[0]
     require(plan.dtype(x) in FLOATS, "element type")
-    weights = plan.known(w)
-    require(weights is not None, "weights not known at compile time")
-    assert weights is not None
     require_native(plan, x, out)
     groups = int(node.attrs.get("group", 1))
     n, c, *inputs = plan.shape(x)
     o, *outputs = plan.shape(out)[1:]
     rank = len(inputs)
-    kernel = weights.shape[2:]
+    kernel = plan.shape(w)[2:]
     strides = tuple(int(v) for v in node.attrs.get("strides") or (1,) * rank)
     dilations = tuple(int(v) for v in node.attrs.get("dilations") or (1,) * rank)
     before = transposed_pads(node, inputs, outputs, kernel, strides, dilations)
@@ -133,16 +130,25 @@ def lower_conv_transpose(plan: Plan, node: Node) -> None:
     window = Window(
         tuple(spread), tuple(outputs), tuple(kernel), ones, dilations, tuple(low), tuple(reach)
     )
-    mirrored = mirror(weights, groups)
-    convolve(plan, stuffed, plan.constant(mirrored), bias or None, out, window, groups)
+    convolve(plan, stuffed, mirrored(plan, w, groups), bias or None, out, window, groups)
 
 
-def mirror(w: Array, groups: int) -> Array:
+def mirrored(plan: Plan, w: str, groups: int) -> str:
     """Transposed weights ``(c, o / groups, *kernel)`` as ``(o, c / groups, *kernel)``, mirrored."""
-    c, per_group, *kernel = w.shape
-    split = w.reshape(groups, c // groups, per_group, *kernel).swapaxes(1, 2)
-    flipped = np.flip(split, axis=tuple(range(3, 3 + len(kernel))))
-    return np.ascontiguousarray(flipped.reshape(groups * per_group, c // groups, *kernel))
+    c, per_group, *kernel = plan.shape(w)
+    split = (groups, c // groups, per_group, *kernel)
+    shape = (groups * per_group, c // groups, *kernel)
+    known = plan.known(w)
+    if known is not None:
+        flipped = np.flip(known.reshape(split).swapaxes(1, 2), tuple(range(3, len(split))))
+        return plan.constant(np.ascontiguousarray(flipped.reshape(shape)))
+    out = plan.temporary(shape, plan.dtype(w))
+    steps = contiguous(split)
+    read = (steps[0], steps[2], steps[1], *(-step for step in steps[3:]))
+    extents = (groups, per_group, c // groups, *kernel)
+    last = int(np.prod(kernel)) - 1
+    strided_copy(plan, w, out, extents, read, contiguous(extents), read_start=last)
+    return out
 
 
 def transposed_pads(

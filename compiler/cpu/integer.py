@@ -54,6 +54,8 @@ def lower_conv(plan: Plan, node: Node) -> None:
     on, oh, ow, outputs = plan.shape(out)
     if (oh, ow) != conv.output_size(h, w_in):
         raise NotNative(f"{out} is {oh} by {ow}, the window gives {conv.output_size(h, w_in)}")
+    if post.add is not None and plan.shape(extra[0]) != plan.shape(out):
+        raise NotNative(f"residual {extra[0]} has another shape than {out}")
     flat = conv.kernel == (1, 1) and conv.stride == (1, 1) and not any(conv.pads)
     if flat and n * h * w_in > 1:
         # without a window pixels are alike: lines of a size that tiles well

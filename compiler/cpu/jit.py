@@ -19,6 +19,8 @@ SEGMENT_SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
 PREFIX = "accelc_segment_"
+#: Followed by a fingerprint: a symbol that only objects of one layout and processor define.
+BUILD_PREFIX = "accelc_build_"
 
 
 class Pointers:
@@ -47,10 +49,14 @@ def build_module(
     segments: Sequence[Sequence[KernelCall]],
     locations: Mapping[str, Location],
     target: Target,
+    fingerprint: str,
 ) -> ll.Module:
     """One function a distinct kernel, and one entry a segment that calls them in order."""
     module = ll.Module(name=plan.graph.name or "accelc")
     module.triple = target.triple
+    mark = ll.GlobalVariable(module, I8, BUILD_PREFIX + fingerprint)
+    mark.global_constant = True
+    mark.initializer = ll.Constant(I8, 1)
     kernels: dict[Hashable, ll.Function] = {}
     for number, calls in enumerate(segments):
         entry = ll.Function(
@@ -90,12 +96,17 @@ def compile_object(module: ll.Module, target: Target) -> bytes:
 class LoadedObject:
     """An object linked into this process; its functions stay callable while this lives."""
 
-    def __init__(self, image: bytes, segments: int, name: str) -> None:
+    def __init__(self, image: bytes, segments: int, fingerprint: str, name: str) -> None:
+        """Link ``image``.
+
+        Raises:
+            RuntimeError: it is no object, or one of another layout or processor.
+        """
         initialize()
         self._jit: Any = llvm.create_lljit_compiler(use_jit_link=True)
         library = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
         names = [f"{PREFIX}{number}" for number in range(segments)]
-        for symbol in names:
+        for symbol in (*names, BUILD_PREFIX + fingerprint):
             library.export_symbol(symbol)
         self._tracker: Any = library.link(self._jit, name)
         self.functions: list[Callable[..., None]] = [

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from accelc.compiler.cpu import (
     conv,
     integer,
@@ -20,7 +22,7 @@ from accelc.compiler.cpu.plan import NotNative, Plan, ReferenceCall
 from accelc.compiler.cpu.target import Target, host_target
 from accelc.compiler.graph import Graph, Node
 from accelc.compiler.onnx_node import run
-from accelc.isa.errors import UnsupportedOpError
+from accelc.isa.errors import ModelError, UnsupportedOpError
 
 Lowering = Callable[[Plan, Node], None]
 
@@ -88,9 +90,17 @@ def fold_constants(graph: Graph) -> Graph:
             kept.append(node)
             continue
         inputs = [constants[name] if name else None for name in node.inputs]
-        for name, value in zip(node.outputs, run(node, inputs, graph.opset), strict=False):
-            if name:
-                constants[name] = value
+        try:
+            results = run(node, inputs, graph.opset)
+        except ModelError:
+            kept.append(node)  # what the reference cannot do, a kernel may
+            continue
+        if not all(isinstance(value, np.ndarray | np.generic) for value in results):
+            kept.append(node)  # sequences stay Python objects
+            continue
+        names = [name for name in node.outputs if name]
+        for name, value in zip(names, results, strict=True):
+            constants[name] = np.asarray(value)
     return graph.with_(nodes=tuple(kept), constants=constants)
 
 
@@ -98,7 +108,7 @@ def lower_graph(graph: Graph, target: Target) -> Plan:
     """The plan of a whole graph.
 
     Raises:
-        UnsupportedOpError: an integer operator that cannot be computed as it stands.
+        UnsupportedOpError: an operator that only native kernels implement, in a form they do not.
     """
     graph = fold_constants(graph)
     plan = Plan(graph, target)
@@ -114,7 +124,7 @@ def lower_graph(graph: Graph, target: Target) -> Plan:
             try:
                 lower_node(plan, [node])
             except NotNative as reason:
-                if node.op.startswith("int."):
+                if node.op.startswith(("int.", "com.microsoft.")):
                     raise UnsupportedOpError(f"node {node.name!r}: {node.op}: {reason}") from reason
                 reads = tuple(dict.fromkeys(name for name in node.inputs if name))
                 writes = tuple(name for name in node.outputs if name)

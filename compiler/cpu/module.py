@@ -1,6 +1,7 @@
 """A graph compiled for the processor: native segments, reference nodes between them, one arena."""
 
 import ctypes
+import hashlib
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,12 +57,18 @@ class CpuModule:
         self.arena_bytes = layout.arena_bytes
         self._object = object_code if object_code is not None else layout.compile(self._target)
         try:
-            self._loaded = LoadedObject(self._object, len(layout.segments), f"accelc_{id(self)}")
+            self._loaded = LoadedObject(
+                self._object,
+                len(layout.segments),
+                layout.fingerprint(self._target),
+                f"accelc_{id(self)}",
+            )
         except RuntimeError as error:
             if object_code is None:
                 raise
             raise ArtifactError(
-                f"object code for {graph.name!r} does not load ({error}); compile the model again"
+                f"object code of {graph.name!r} is damaged or made for another processor or model"
+                f" ({str(error).strip()}); compile the model again"
             ) from error
         self._arena = aligned_buffer(max(1, self.arena_bytes))
         self._lock = threading.Lock()
@@ -295,7 +302,19 @@ class Layout:
 
     def module(self, target: Target) -> ll.Module:
         """LLVM code of every segment."""
-        return build_module(self.plan, self.segments, self.locations, target)
+        fingerprint = self.fingerprint(target)
+        return build_module(self.plan, self.segments, self.locations, target, fingerprint)
+
+    def fingerprint(self, target: Target) -> str:
+        """What code must agree with: processor, kernels, where every value is."""
+        calls = [
+            (call.emit.__name__, call.params, [self.locations[self.plan.root(n)] for n in names])
+            for segment in self.segments
+            for call in segment
+            for names in [(*call.reads, *call.writes)]
+        ]
+        text = repr((target, self.arena_bytes, self.constant_bytes, calls))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _pointers(arrays: list[Array]) -> Any:

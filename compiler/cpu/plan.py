@@ -64,7 +64,7 @@ class Plan:
         self.types = dict(self.graph.types)
         self.constants = dict(self.graph.constants)
         for name, array in self.constants.items():
-            self.types.setdefault(name, TensorType(array.shape, array.dtype))
+            self.types[name] = TensorType(array.shape, array.dtype)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.types[name].shape)

@@ -68,6 +68,7 @@ def test_conv_transpose(case: Any, check_node: Check, rng: np.random.Generator) 
         "b": rng.standard_normal(outputs).astype(np.float32),
     }
     check_node("ConvTranspose", {"x": x}, constants=constants, attrs=attrs, atol=1e-4)
+    check_node("ConvTranspose", {"x": x, **constants}, attrs=attrs, atol=1e-4)
 
 
 def test_grouped_conv_transpose(compile_node: Check, rng: np.random.Generator) -> None:

@@ -165,14 +165,20 @@ def test_arena_reuses_memory() -> None:
     assert total == 1024 + 512 + 64
 
 
+def other_network() -> Graph:
+    nodes = (Node("Relu", "relu", ("x",), ("y",)),)
+    return graph_of(nodes, {"x": (3,), "y": (3,)})
+
+
 def test_object_code_as_a_cache(rng: np.random.Generator) -> None:
     graph = small_network(rng)
     first = compile_graph(graph)
     again = compile_graph(graph, first.object_bytes())
     x = rng.standard_normal((1, 4, 9, 9)).astype(np.float32)
     np.testing.assert_array_equal(first.run({"x": x})["y"], again.run({"x": x})["y"])
-    with pytest.raises(ArtifactError, match="does not load"):
-        compile_graph(graph, b"not an object file")
+    for wrong in (b"not an object file", compile_graph(other_network()).object_bytes()):
+        with pytest.raises(ArtifactError, match="for another processor or model"):
+            compile_graph(graph, wrong)
 
 
 @pytest.mark.parametrize(
