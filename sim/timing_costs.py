@@ -26,7 +26,7 @@ class Costs:
         rows: input rows a GEMM streams past each tile.
         fires: rows of a GEMM, over all tiles, that make the array compute.
         reads_acc: share of a GEMM's fired rows that read their accumulator.
-        chunks: cycles an ALU takes rows.
+        chunks: cycles an ALU reads operands.
         from_acc: 1 where ALU reads the accumulators.
     """
 
@@ -117,7 +117,10 @@ def costs(config: AccelConfig, d: Descriptors) -> Costs:
     clears = np.where(accumulate == 1, 0, n_o * n_y * columns)
 
     op_alu = Opcode.ALU
-    n0, n1, n2, n_ky, n_kx, source = get(op_alu, "n0", "n1", "n2", "n_ky", "n_kx", "source")
+    n0, n1, n2, n_ky, n_kx = get(op_alu, "n0", "n1", "n2", "n_ky", "n_kx")
+    source, add = get(op_alu, "source", "add")
+    # vin has one port: a second operand from there takes a cycle of its own.
+    reads = n_ky * n_kx + ((add == 1) & (source == Source.VIN))
     per_row = config.batch * config.block_out // config.vector_lanes
     return Costs(
         beats=beats,
@@ -129,6 +132,6 @@ def costs(config: AccelConfig, d: Descriptors) -> Costs:
         rows=spread(op, n_y * n_x * np.where(window == 1, n_t, 1)),
         fires=spread(op, fires),
         reads_acc=spread(op, 1 - clears / np.maximum(fires, 1)),
-        chunks=spread(op_alu, n0 * n1 * n2 * n_ky * n_kx * per_row),
+        chunks=spread(op_alu, n0 * n1 * n2 * reads * per_row),
         from_acc=spread(op_alu, (source == Source.ACC).astype(np.int64)),
     )

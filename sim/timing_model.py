@@ -7,8 +7,6 @@ pipelines are the named constants below.
 """
 
 import heapq
-from collections import deque
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,11 +16,12 @@ from accelc.isa.spec import FIELDS, INSTRUCTIONS, Opcode, Unit
 from accelc.sim.descriptors import OPCODE, SIGNAL, WAIT, Descriptors
 from accelc.sim.device import Counters, MemoryModel
 from accelc.sim.faults import device_fault
+from accelc.sim.timing_bus import BUS_LATENCY, Bus, Segment
 from accelc.sim.timing_costs import Costs, costs
 
-# Fetch: from start to the first address on the bus; from room for a burst to its address; from a
+# Fetch: from the host's start to the first address on the bus; from room for a burst to its address; from a
 # beat on the bus to the queue.
-FETCH_FIRST_ADDRESS, FETCH_ADDRESS = 6, 3
+FETCH_FIRST_ADDRESS, FETCH_ADDRESS = 1, 3
 FETCH_PASS = 4
 #: Instructions the prefetch buffer holds, and the most one burst brings.
 PREFETCH, FETCH_BURST = 8, 4
@@ -33,16 +32,8 @@ QUEUE_LATENCY, QUEUE_GAP = 3, 2
 TOKEN = 1
 #: From dispatch to the first address; from the last beat to retiring; instructions in flight.
 LOAD_ADDRESS, LOAD_RETIRE, LOAD_IN_FLIGHT = 6, 3, 7
-#: Read bursts on the bus at a time.
-READS = 64
 #: From dispatch to the first beat; from the last response to retiring; instructions in flight.
 STORE_DATA, STORE_RETIRE, STORE_IN_FLIGHT = 9, 1, 5
-#: Write bursts on the bus at a time.
-WRITES = 16
-#: From an address taken to its first beat, beside the memory's latency.
-BUS_LATENCY = 0
-#: What a burst takes beside the memory's latency until another may be issued in its place.
-ROUND_TRIP = 6
 #: From dispatch to the first weight row read; to the first row issued; between the rows of two
 #: instructions; from taking a tile to the next one's first row.
 GEMM_WEIGHTS, GEMM_ROWS, GEMM_GAP, GEMM_SWAP = 5, 8, 4, 0
@@ -52,51 +43,21 @@ GEMM_RETIRE, GEMM_ACCEPT = 5, 1
 #: From dispatch to the first row; between two instructions' rows; from the last row to retiring.
 ALU_ROWS, ALU_GAP, ALU_RETIRE = 8, 4, 23
 #: From the last thing retired to done.
-FINISH = 4
+FINISH = 0
 
 _UNIT_OF = {int(opcode): cls.unit for opcode, cls in INSTRUCTIONS.items()}
 _PASS, _DISPATCH, _TOKENS, _READ_DUE, _READ_END, _WRITE_DUE, _WRITE_END, _RETIRE = range(8)
+_BUS_EVENTS = {
+    "read_due": _READ_DUE,
+    "read_end": _READ_END,
+    "write_due": _WRITE_DUE,
+    "write_end": _WRITE_END,
+}
 
 
 def array_latency(config: AccelConfig) -> int:
     """Cycles from a row at the array to its sums: operand, multiplier, two adder levels each."""
     return 2 + -(-(config.block_in.bit_length() - 1) // 2)
-
-
-@dataclass
-class _Segment:
-    """A piece of a bus direction's traffic: an instruction's beats or a fetch burst."""
-
-    #: Instruction, or the fetch burst's number.
-    owner: int
-    fetch: bool
-    beats: float
-    bursts: float
-    pads: float
-    gaps: float
-    lead: float
-    #: When its first address is on the bus.
-    issue: float
-    #: When its first beat may move.
-    due: float
-    #: Whether the owner is complete with this piece.
-    last: bool = True
-
-
-@dataclass
-class _Stream:
-    """One direction of the bus: segments in order, the first of them in progress."""
-
-    #: Bursts the core keeps outstanding.
-    limit: int
-    segments: deque[_Segment] = field(default_factory=deque)
-    active: bool = False
-    #: Progress of the first segment: what is left of it, since when, and how long all of it takes.
-    left: float = 1.0
-    since: float = 0.0
-    duration: float = 1.0
-    version: int = 0
-    free: float = 0.0
 
 
 class TimingModel:
@@ -105,8 +66,6 @@ class TimingModel:
     def __init__(self, config: AccelConfig, memory: MemoryModel, d: Descriptors) -> None:
         self.config = config
         self.latency = memory.latency_cycles
-        #: Beats a cycle of both directions together.
-        self.bandwidth = memory.bytes_per_cycle / config.bus_bytes
         self.costs: Costs = costs(config, d)
         self.count = len(d)
         header = d.table[:, [OPCODE, WAIT, SIGNAL]].tolist()
@@ -140,7 +99,7 @@ class TimingModel:
         self.retired = np.zeros(self.count, np.int64)
         self.wait = [0.0] * len(Unit)
         self.stall = 0.0
-        self.reads, self.writes = _Stream(READS), _Stream(WRITES)
+        self.bus = Bus(memory.bytes_per_cycle / config.bus_bytes, self.latency, self.plan_bus)
         # fetch
         self.burst = min(FETCH_BURST, config.max_burst_beats // self.beats_per_instruction or 1)
         self.asked = 0
@@ -165,6 +124,9 @@ class TimingModel:
     def at(self, time: float, kind: int, argument: int) -> None:
         self.sequence += 1
         heapq.heappush(self.events, (time, self.sequence, kind, argument))
+
+    def plan_bus(self, time: float, what: str, version: int) -> None:
+        self.at(time, _BUS_EVENTS[what], version)
 
     def wake(self, now: float, time: float, unit: int) -> None:
         """Try to dispatch at ``time``, unless a try before then is planned anyway."""
@@ -203,68 +165,8 @@ class TimingModel:
         """Ask for as many bursts as the prefetch buffer has room for."""
         while self.asked < self.count and self.asked - self.passed <= PREFETCH - self.burst:
             size = min(self.burst, self.count - self.asked)
-            self.insert_fetch(now, self.asked, size)
+            self.bus.push_fetch(now, self.asked, size, self.beats_per_instruction)
             self.asked += size
-
-    def insert_fetch(self, now: float, first: int, size: int) -> None:
-        """Queue a fetch burst behind the load bursts that are on the bus already."""
-        due = now + self.latency + BUS_LATENCY
-        beats = self.beats_per_instruction
-        burst = [_Segment(first + k, True, beats, 1 / size, 0, 0, 0, now, due) for k in range(size)]
-        segments = self.reads.segments
-        room = float(READS)
-        place = len(segments)
-        for position, other in enumerate(segments):
-            share = self.remaining(now) if position == 0 and self.reads.active else 1.0
-            bursts = other.bursts * share
-            issued = min(room, bursts if other.fetch else max(now - other.issue, 0.0))
-            if bursts <= issued:
-                room -= bursts
-                continue
-            place = position
-            if issued > 0:
-                self.split(now, position, issued / bursts * share)
-                place += 1
-            break
-        for k, segment in enumerate(burst):
-            segments.insert(place + k, segment)
-        self.wake_reads(now)
-
-    def split(self, now: float, position: int, share: float) -> None:
-        """Cut a segment in two, the first with ``share`` of the whole."""
-        whole = self.reads.segments[position]
-        done = 1.0 - self.remaining(now) if position == 0 and self.reads.active else 0.0
-        first = done + share
-        rest = _Segment(
-            whole.owner,
-            False,
-            whole.beats * (1 - first),
-            whole.bursts * (1 - first),
-            whole.pads * (1 - first),
-            whole.gaps * (1 - first),
-            0,
-            whole.issue,
-            whole.due,
-            whole.last,
-        )
-        part = _Segment(
-            whole.owner,
-            False,
-            whole.beats * first,
-            whole.bursts * first,
-            whole.pads * first,
-            whole.gaps * first,
-            whole.lead,
-            whole.issue,
-            whole.due,
-            False,
-        )
-        self.reads.segments[position] = part
-        self.reads.segments.insert(position + 1, rest)
-        if position == 0 and self.reads.active:
-            self.reads.left = share / first
-            self.reads.since = now
-            self.restart(self.reads, now, _READ_END)
 
     def pass_on(self, now: float, _: int) -> None:
         """Hand instructions to their queues as long as they are here and there is room."""
@@ -362,21 +264,17 @@ class TimingModel:
         bursts = self.c_bursts[index]
         issue = max(now + LOAD_ADDRESS, self.issue_free)
         self.issue_free = issue + bursts
-        due = issue + self.latency + BUS_LATENCY if bursts else issue
-        self.reads.segments.append(
-            _Segment(
-                index,
-                False,
-                self.c_beats[index],
-                bursts,
-                self.c_pads[index],
-                self.c_gaps[index],
-                self.c_lead[index],
-                issue,
-                due,
-            )
+        segment = Segment(
+            index,
+            self.c_beats[index],
+            bursts,
+            issue,
+            due=issue + self.latency + BUS_LATENCY if bursts else issue,
+            pads=self.c_pads[index],
+            gaps=self.c_gaps[index],
+            lead=self.c_lead[index],
         )
-        self.wake_reads(now)
+        self.bus.push(self.bus.reads, now, segment)
 
     def start_gemm(self, now: float, index: int) -> None:
         block = self.config.block_out
@@ -407,115 +305,32 @@ class TimingModel:
         self.at(end + ALU_RETIRE, _RETIRE, index)
 
     def start_store(self, now: float, index: int) -> None:
-        beats, bursts = self.c_beats[index], self.c_bursts[index]
         due = now + STORE_DATA
-        self.writes.segments.append(_Segment(index, False, beats, bursts, 0, 0, 0, due, due))
-        self.wake_writes(now)
+        segment = Segment(index, self.c_beats[index], self.c_bursts[index], due, due)
+        self.bus.push(self.bus.writes, now, segment)
 
     # Bus
 
-    def duration(self, stream: _Stream) -> float:
-        """How long all of the first segment takes at the present share of the bus."""
-        segment = stream.segments[0]
-        other = self.writes if stream is self.reads else self.reads
-        share = self.bandwidth
-        if other.active:
-            # They alternate, and while the other direction writes padding the bus is free.
-            half = self.bandwidth / 2
-            rival = other.segments[0]
-            idle = max(rival.pads - rival.gaps * max(1 / half - 1, 0), 0)
-            share = half + half * idle / max(rival.beats / half + idle, 1e-9)
-        share = min(1.0, share)
-        # No beat is taken during padding, but the wait for the next one goes on.
-        hidden = min(segment.gaps * max(1 / share - 1, 0), segment.pads)
-        time = segment.beats / share + segment.pads - hidden
-        # Short bursts: what can be outstanding does not cover the memory's latency.
-        beyond = segment.bursts - stream.limit
-        if beyond > 0:
-            per_burst = (self.latency + BUS_LATENCY + ROUND_TRIP) / stream.limit
-            time += beyond * max(per_burst - segment.beats / segment.bursts / share, 0.0)
-        return time
-
-    def remaining(self, now: float) -> float:
-        """What is left of the first read segment."""
-        reads = self.reads
-        return max(reads.left - (now - reads.since) / max(reads.duration, 1e-9), 0.0)
-
-    def restart(self, stream: _Stream, now: float, kind: int) -> None:
-        """Plan the end of the first segment at its present rate."""
-        stream.duration = self.duration(stream)
-        stream.version += 1
-        self.at(now + stream.left * stream.duration, kind, stream.version)
-
-    def change(self, stream: _Stream, now: float, kind: int) -> None:
-        """The other direction began or ended: the rate is another one from here on."""
-        if stream.active:
-            stream.left = max(stream.left - (now - stream.since) / max(stream.duration, 1e-9), 0.0)
-            stream.since = now
-            self.restart(stream, now, kind)
-
-    def begin(self, stream: _Stream, now: float, kind: int) -> None:
-        stream.active = True
-        stream.left, stream.since = 1.0, now
-        segment = stream.segments[0]
-        # Leading padding is written while the first data are awaited.
-        segment.pads -= min(segment.lead, max(now - max(stream.free, segment.issue), 0.0))
-        self.restart(stream, now, kind)
-
-    def wake_reads(self, now: float) -> None:
-        if not self.reads.active and self.reads.segments:
-            self.at(max(now, self.reads.segments[0].due), _READ_DUE, 0)
-
-    def wake_writes(self, now: float) -> None:
-        if not self.writes.active and self.writes.segments:
-            self.at(max(now, self.writes.segments[0].due), _WRITE_DUE, 0)
-
     def read_due(self, now: float, _: int) -> None:
-        reads = self.reads
-        if reads.active or not reads.segments:
-            return
-        if reads.segments[0].due > now:
-            self.wake_reads(now)
-            return
-        self.begin(reads, now, _READ_END)
-        self.change(self.writes, now, _WRITE_END)
+        self.bus.advance(self.bus.reads, now)
 
     def write_due(self, now: float, _: int) -> None:
-        writes = self.writes
-        if writes.active or not writes.segments or writes.segments[0].due > now:
-            return
-        self.begin(writes, now, _WRITE_END)
-        self.change(self.reads, now, _READ_END)
+        self.bus.advance(self.bus.writes, now)
 
     def read_end(self, now: float, version: int) -> None:
-        reads = self.reads
-        if not reads.active or version != reads.version:
+        segment = self.bus.finish(self.bus.reads, now, version)
+        if segment is None:
             return
-        segment = reads.segments.popleft()
-        reads.active, reads.free = False, now
         if segment.fetch:
             self.arrived[segment.owner] = now
             self.pass_on(now, 0)
         elif segment.last:
             self.at(now + LOAD_RETIRE, _RETIRE, segment.owner)
-        if reads.segments and reads.segments[0].due <= now:
-            self.begin(reads, now, _READ_END)
-        else:
-            self.change(self.writes, now, _WRITE_END)
-            self.wake_reads(now)
 
     def write_end(self, now: float, version: int) -> None:
-        writes = self.writes
-        if not writes.active or version != writes.version:
-            return
-        segment = writes.segments.popleft()
-        writes.active, writes.free = False, now
-        self.at(now + self.latency + STORE_RETIRE, _RETIRE, segment.owner)
-        if writes.segments and writes.segments[0].due <= now:
-            self.begin(writes, now, _WRITE_END)
-        else:
-            self.change(self.reads, now, _READ_END)
-            self.wake_writes(now)
+        segment = self.bus.finish(self.bus.writes, now, version)
+        if segment is not None:
+            self.at(now + self.latency + STORE_RETIRE, _RETIRE, segment.owner)
 
     # Results
 
