@@ -167,7 +167,7 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
 @click.option("--bandwidth", type=click.IntRange(1), default=8, show_default=True,
               help="Memory bytes per cycle, for timing and rtl.")  # fmt: skip
 @click.option("--stall", type=click.FloatRange(0, 0.9), default=0.0, show_default=True,
-              help="Probability that the memory stalls in a cycle, for timing and rtl.")  # fmt: skip
+              help="Probability that memory stalls in a cycle, for timing and rtl.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def run_command(
     artifact: Path,
