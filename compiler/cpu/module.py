@@ -1,31 +1,21 @@
 """A graph compiled for the processor: native segments, reference nodes between them, one arena."""
 
 import ctypes
-import hashlib
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import llvmlite.ir as ll
 import numpy as np
 
 from accelc.compiler.cpu import native_library
-from accelc.compiler.cpu.arena import ALIGNMENT, Location, align, assign, lifetimes
 from accelc.compiler.cpu.fallback import ReferenceNode, in_memory
-from accelc.compiler.cpu.jit import LoadedObject, build_module, compile_object
-from accelc.compiler.cpu.lower import lower_graph
-from accelc.compiler.cpu.plan import KernelCall, ReferenceCall, copy
+from accelc.compiler.cpu.jit import LoadedObject
+from accelc.compiler.cpu.layout import Layout, aligned_buffer
+from accelc.compiler.cpu.plan import ReferenceCall
 from accelc.compiler.cpu.target import Target, host_target
 from accelc.compiler.graph import Array, Graph, TensorType
 from accelc.isa.errors import ArtifactError, InputError, ModelError, UnsupportedOpError
-
-
-def aligned_buffer(size: int) -> Array:
-    """``(size,)`` uint8 that starts on a cache line."""
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size]
 
 
 class CpuModule:
@@ -36,16 +26,19 @@ class CpuModule:
         arena_bytes: memory for all intermediate values.
     """
 
-    def __init__(self, graph: Graph, object_code: bytes | None = None) -> None:
+    def __init__(
+        self, graph: Graph, object_code: bytes | None = None, target: Target | None = None
+    ) -> None:
         """Compile ``graph``, or take the code from ``object_code`` that ``object_bytes`` once gave.
+
+        ``target`` is the processor, which must be able to run here; as default the one this is.
 
         Raises:
             UnsupportedOpError: a node has neither a kernel nor a reference implementation.
-            ArtifactError: ``object_code`` does not load or belongs to another graph.
+            ArtifactError: ``object_code`` does not load or belongs to another graph or processor.
         """
         self.graph = graph
-        self._target = host_target()
-        self._layout = Layout(graph, self._target)
+        self._layout = Layout(graph, target or host_target())
         layout = self._layout
         self._constants = layout.constants_image()
         self._references = {
@@ -55,12 +48,12 @@ class CpuModule:
         }
         self.reference_nodes = [r.node.name for r in self._references.values()]
         self.arena_bytes = layout.arena_bytes
-        self._object = object_code if object_code is not None else layout.compile(self._target)
+        self._object = object_code if object_code is not None else layout.compile()
         try:
             self._loaded = LoadedObject(
                 self._object,
                 len(layout.segments),
-                layout.fingerprint(self._target),
+                layout.fingerprint(),
                 f"accelc_{id(self)}",
             )
         except RuntimeError as error:
@@ -172,48 +165,52 @@ class CpuModule:
         It holds ``accelc_segment_0...``, each ``void (const void **inputs, void **outputs, void
         *arena, const void *constants)``; ``constants_bytes`` gives what the last one points to.
         """
-        if target is None or target == self._target:
-            return self._object
-        return Layout(self.graph, target).compile(target)
+        layout = self._layout_for(target)
+        return self._object if layout is self._layout else layout.compile()
+
+    def _layout_for(self, target: Target | None) -> Layout:
+        if target is None or target == self._layout.target:
+            return self._layout
+        return Layout(self.graph, target)
 
     def llvm_text(self, target: Target | None = None) -> str:
         """The LLVM assembly that ``object_bytes`` is made from."""
-        layout = self._layout if target in (None, self._target) else Layout(self.graph, target)
-        return str(layout.module(target or self._target))
+        return str(self._layout_for(target).module())
 
     def constants_bytes(self, target: Target | None = None) -> bytes:
         """The constants in the layout the object code expects."""
-        if target is None or target == self._target:
-            return self._constants.tobytes()
-        return Layout(self.graph, target).constants_image().tobytes()
+        return self._layout_for(target).constants_image().tobytes()
 
-    def shared_library(self, path: str | Path, compiler: str | None = None) -> Path:
+    def shared_library(
+        self, path: str | Path, compiler: str | None = None, target: Target | None = None
+    ) -> Path:
         """Link the model into a shared library and write a C header beside it.
+
+        The code is for this processor, or for ``target``, which ``compiler`` must link for.
 
         Raises:
             UnsupportedOpError: some nodes have no native kernel.
             ToolError: there is no C compiler, or it failed.
         """
         self._require_native("a shared library")
-        layout = self._layout
+        layout = self._layout_for(target)
         return native_library.link(
             Path(path),
-            self._object,
-            self._constants.tobytes(),
-            self.header(),
-            arena_bytes=layout.arena_bytes,
+            self.object_bytes(target),
+            layout.constants_image().tobytes(),
+            self.header(target),
             segments=len(layout.segments),
             compiler=compiler,
         )
 
-    def header(self) -> str:
+    def header(self, target: Target | None = None) -> str:
         """The C header of ``shared_library``: the entry point, sizes, inputs and outputs."""
         types: Mapping[str, TensorType] = self.graph.types
         return native_library.header(
             self.graph.name,
             [(name, types[name]) for name in self.graph.inputs],
             [(name, types[name]) for name in self.graph.outputs],
-            self.arena_bytes,
+            self._layout_for(target).arena_bytes,
         )
 
     def _require_native(self, what: str) -> None:
@@ -225,102 +222,12 @@ class CpuModule:
             )
 
 
-class Layout:
-    """The plan of a graph with a place for every value, split in native segments.
-
-    Members:
-        program: in order, a segment's number or ``(step number, ReferenceCall)``.
-    """
-
-    def __init__(self, graph: Graph, target: Target) -> None:
-        self.plan = lower_graph(graph, target)
-        self.locations: dict[str, Location] = {}
-        self._place_ends()
-        self.segments: list[list[KernelCall]] = []
-        self.program: list[int | tuple[int, ReferenceCall]] = []
-        native = False
-        for number, step in enumerate(self.plan.steps):
-            if isinstance(step, ReferenceCall):
-                self.program.append((number, step))
-                native = False
-                continue
-            if not native:
-                self.program.append(len(self.segments))
-                self.segments.append([])
-                native = True
-            self.segments[-1].append(step)
-        values = [
-            v for v in lifetimes(self.plan, self.locations) if in_memory(self.plan.types[v.name])
-        ]
-        offsets, self.arena_bytes = assign(values)
-        for name, offset in offsets.items():
-            self.locations[name] = Location("arena", offset)
-
-    def _place_ends(self) -> None:
-        """Inputs, outputs, constants; outputs that share bytes with something else get a copy."""
-        plan, graph = self.plan, self.plan.graph
-        for number, name in enumerate(graph.inputs):
-            self.locations[name] = Location("input", number)
-        for number, name in enumerate(graph.outputs):
-            root = plan.root(name)
-            if not in_memory(plan.types[name]):
-                continue
-            if root in self.locations or root in plan.constants:
-                # an input, a constant, or already another output
-                plan.types[f"%out{number}"] = plan.types[name]
-                self.locations[f"%out{number}"] = Location("output", number)
-                copy(plan, name, f"%out{number}")
-            else:
-                self.locations[root] = Location("output", number)
-        offset = 0
-        self._images: list[tuple[int, Array]] = []
-        known: dict[tuple[str, bytes], Location] = {}
-        used = {plan.root(name) for step in plan.steps for name in step.reads}
-        for name in sorted(used & plan.constants.keys()):
-            array = np.ascontiguousarray(plan.constants[name])
-            if array.dtype.kind in "OUS":
-                continue
-            key = (array.dtype.str, array.tobytes())
-            if key not in known:
-                known[key] = Location("constant", offset)
-                self._images.append((offset, array))
-                offset += align(max(1, array.nbytes))
-            self.locations[name] = known[key]
-        self.constant_bytes = offset
-
-    def constants_image(self) -> Array:
-        """All constants, ``(bytes,)`` uint8."""
-        image = aligned_buffer(max(ALIGNMENT, self.constant_bytes))
-        image[:] = 0
-        for offset, array in self._images:
-            image[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
-        return image
-
-    def compile(self, target: Target) -> bytes:
-        """Relocatable object code of every segment."""
-        return compile_object(self.module(target), target)
-
-    def module(self, target: Target) -> ll.Module:
-        """LLVM code of every segment."""
-        fingerprint = self.fingerprint(target)
-        return build_module(self.plan, self.segments, self.locations, target, fingerprint)
-
-    def fingerprint(self, target: Target) -> str:
-        """What code must agree with: processor, kernels, where every value is."""
-        calls = [
-            (call.emit.__name__, call.params, [self.locations[self.plan.root(n)] for n in names])
-            for segment in self.segments
-            for call in segment
-            for names in [(*call.reads, *call.writes)]
-        ]
-        text = repr((target, self.arena_bytes, self.constant_bytes, calls))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 def _pointers(arrays: list[Array]) -> Any:
     return (ctypes.c_void_p * max(1, len(arrays)))(*(array.ctypes.data for array in arrays))
 
 
-def compile_graph(graph: Graph, object_code: bytes | None = None) -> CpuModule:
+def compile_graph(
+    graph: Graph, object_code: bytes | None = None, target: Target | None = None
+) -> CpuModule:
     """Compile ``graph`` for this machine, or take code that ``object_bytes`` gave earlier."""
-    return CpuModule(graph, object_code)
+    return CpuModule(graph, object_code, target)

@@ -121,7 +121,6 @@ def link(
     constants: bytes,
     header_text: str,
     *,
-    arena_bytes: int,
     segments: int,
     compiler: str | None = None,
 ) -> Path:
