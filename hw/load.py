@@ -231,7 +231,7 @@ class Load(wiring.Component):
     Up to ``queue_depth`` instructions are between the two, so that addresses of later instructions
     leave while data of earlier ones arrive.
 
-    Throughput: one beat per cycle, also from instruction to instruction. Latency: 7 cycles from the
+    Throughput: one beat per cycle, also from instruction to instruction. Latency: 6 cycles from the
     instruction to its first burst, 3 from its last beat to ``done``.
 
     Members
@@ -292,24 +292,21 @@ class Load(wiring.Component):
             self.done.eq(receiver.done),
         ]
 
-        # Stage 0: the instruction.
-        fields = Signal(instruction_layout(Opcode.LOAD), reset_less=True)
-        valid0 = Signal()
-        step0 = Signal()
-        m.d.comb += self.i.ready.eq(~valid0 | step0)
-        with m.If(self.i.ready):
-            m.d.sync += [valid0.eq(self.i.valid), fields.eq(self.i.payload)]
-
-        # Stage 1: rows become beats, faults are found.
+        # Stage 1: rows become beats, faults are found. The queue in front holds the instruction.
+        fields = instruction_layout(Opcode.LOAD)(self.i.payload)
         valid1 = Signal()
         job1 = Signal(layout, reset_less=True)
         transfer1 = Signal(runs.i.payload.shape(), reset_less=True)
         fault1 = Signal(4)
         fault = self._fault(m, fields)
         leave1 = Signal()
-        m.d.comb += step0.eq(valid0 & (~valid1 | leave1))
-        with m.If(step0 | leave1):
-            m.d.sync += valid1.eq(step0)
+        accept = Signal()
+        m.d.comb += [
+            self.i.ready.eq(~valid1 | leave1),
+            accept.eq(self.i.valid & self.i.ready),
+        ]
+        with m.If(self.i.ready):
+            m.d.sync += valid1.eq(self.i.valid)
         has_data = Signal()
         has_planes = Signal()
         m.d.comb += [
@@ -319,7 +316,7 @@ class Load(wiring.Component):
                 & (has_data | (fields.pad_left != 0) | (fields.pad_right != 0))
             ),
         ]  # fmt: skip
-        with m.If(step0):
+        with m.If(accept):
             m.d.sync += [
                 fault1.eq(fault),
                 job1.buffer.eq(fields.buffer),
@@ -365,7 +362,7 @@ class Load(wiring.Component):
                 valid1 & (fault1 == ErrorCode.NONE) & jobs.i.ready & moves
             ),
             runs.i.payload.eq(transfer1),
-            self.busy.eq(valid0 | valid1 | jobs.o.valid | receiver.busy),
+            self.busy.eq(valid1 | jobs.o.valid | receiver.busy),
         ]  # fmt: skip
 
         with m.If(self.error == ErrorCode.NONE):

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from accelc.hw.axi import LITE_ADDRESS_BITS, Axi4Lite, Response
+from accelc.hw.counters import CounterBank
 from accelc.isa.config import AccelConfig
 from accelc.isa.registers import BY_NAME, IDENTITY, REGISTERS, Access
 from accelc.isa.spec import ISA_VERSION, Unit
@@ -16,6 +17,11 @@ COUNTERS: tuple[str, ...] = tuple(
 )
 #: What each counter counts in a cycle: one bit each; the byte counters get one per beat.
 EVENTS = data.StructLayout({name: unsigned(1) for name in COUNTERS})
+#: Which register each word of the counter bank is; instruction counters show only their low half.
+BANK_WORDS: tuple[str | None, ...] = (
+    *(f"{name}_{half}" for name in COUNTERS for half in ("low", "high")),
+    *(name for unit in Unit for name in (f"{unit.name.lower()}_retired", None)),
+)
 #: Registers software sets before a run.
 PARAMETERS: tuple[str, ...] = tuple(r.name for r in REGISTERS if r.access == Access.READ_WRITE)
 
@@ -23,9 +29,9 @@ PARAMETERS: tuple[str, ...] = tuple(r.name for r in REGISTERS if r.access == Acc
 class RegisterBlock(wiring.Component):
     """Registers, counters and their AXI4-Lite slave.
 
-    One read and one write are handled at a time: a write takes 2 cycles, a read 3. Addresses
-    without a register read as 0. Parameters can not be written while ``busy``, except
-    ``watchdog_cycles``: the units rely on them to stand still.
+    One read and one write are handled at a time: a write takes 2 cycles, a read 3, a counter's up
+    to 40. Addresses without a register read as 0. Parameters can not be written while ``busy``,
+    except ``watchdog_cycles``: the units rely on them to stand still.
 
     Members
     -------
@@ -83,11 +89,21 @@ class RegisterBlock(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        values = {**self._constants(), **self._status(), **self._counters(m)}
+        values = {**self._constants(), **self._status()}
         values |= {name: getattr(self, name) for name in PARAMETERS}
         self._write(m)
-        self._read(m, values)
+        self._read(m, values, self._count(m))
         return m
+
+    def _count(self, m: Module) -> CounterBank:
+        """Counters of EVENTS, then those of ``retired``."""
+        beat_log2 = exact_log2(self._config.bus_bytes)
+        weights = [beat_log2 if name.endswith("_bytes") else 0 for name in COUNTERS]
+        m.submodules.bank = bank = CounterBank([*weights, *(0 for _ in Unit)])
+        m.d.comb += bank.clear.eq(self.clear)
+        # Registered, because they come from all over the core.
+        m.d.sync += bank.events.eq(Cat(self.events, self.retired))
+        return bank
 
     def _constants(self) -> dict[str, Value]:
         config = self._config
@@ -105,31 +121,6 @@ class RegisterBlock(wiring.Component):
             "error": self.error,
             "error_info": self.error_info,
         }
-
-    def _counters(self, m: Module) -> dict[str, Value]:
-        beat_log2 = exact_log2(self._config.bus_bytes)
-        values: dict[str, Value] = {}
-        # Events are registered: they come from all over the core.
-        events = Signal(EVENTS)
-        retired = Signal(len(Unit))
-        m.d.sync += [events.eq(self.events), retired.eq(self.retired)]
-        for name in COUNTERS:
-            beats = name.endswith("_bytes")
-            counter = Signal(64 - (beat_log2 if beats else 0), name=f"{name}_count")
-            with m.If(self.clear):
-                m.d.sync += counter.eq(0)
-            with m.Elif(events[name]):
-                m.d.sync += counter.eq(counter + 1)
-            value = Cat(Const(0, beat_log2), counter) if beats else counter
-            values |= {f"{name}_low": value[:32], f"{name}_high": value[32:]}
-        for unit in Unit:
-            counter = Signal(32, name=f"{unit.name.lower()}_retired_count")
-            with m.If(self.clear):
-                m.d.sync += counter.eq(0)
-            with m.Elif(retired[unit]):
-                m.d.sync += counter.eq(counter + 1)
-            values[f"{unit.name.lower()}_retired"] = counter
-        return values
 
     def _write(self, m: Module) -> None:
         bus = self.bus
@@ -169,19 +160,30 @@ class RegisterBlock(wiring.Component):
                                         word.word_select(lane, 8)
                                     )
 
-    def _read(self, m: Module, values: dict[str, Value]) -> None:
+    def _read(self, m: Module, values: dict[str, Value], bank: CounterBank) -> None:
         bus = self.bus
         address = Signal(LITE_ADDRESS_BITS - 2, reset_less=True)
         asked = Signal()
-        m.d.comb += [bus.arready.eq(~asked & ~bus.rvalid), bus.rresp.eq(Response.OKAY)]
+        found = Signal(init=1)
+        m.d.comb += [
+            bus.arready.eq(~asked & ~bus.rvalid),
+            bus.rresp.eq(Response.OKAY),
+            found.eq(1),
+        ]
         with m.If(bus.arvalid & bus.arready):
             m.d.sync += [asked.eq(1), address.eq(bus.araddr[2:])]
         with m.If(asked):
-            m.d.sync += [asked.eq(0), bus.rvalid.eq(1), bus.rdata.eq(0)]
+            m.d.sync += bus.rdata.eq(0)
             with m.Switch(address):
-                for register in REGISTERS:
-                    if register.access != Access.WRITE_ONE:
-                        with m.Case(register.offset // 4):
-                            m.d.sync += bus.rdata.eq(values[register.name])
+                for name, value in values.items():
+                    with m.Case(BY_NAME[name].offset // 4):
+                        m.d.sync += bus.rdata.eq(value)
+                for word, name in enumerate(BANK_WORDS):
+                    if name is not None:
+                        with m.Case(BY_NAME[name].offset // 4):
+                            m.d.comb += [bank.word.eq(word), bank.ask.eq(1), found.eq(bank.found)]
+                            m.d.sync += bus.rdata.eq(bank.data)
+            with m.If(found):
+                m.d.sync += [asked.eq(0), bus.rvalid.eq(1)]
         with m.If(bus.rvalid & bus.rready):
             m.d.sync += bus.rvalid.eq(0)

@@ -24,7 +24,7 @@ class Store(wiring.Component):
     """The STORE unit: addresses run ahead of data, acknowledgements come behind.
 
     Throughput: one beat per cycle, also from instruction to instruction; up to ``queue_depth``
-    instructions are in flight. Latency: 7 cycles from the instruction to its first burst; ``done``
+    instructions are in flight. Latency: 6 cycles from the instruction to its first burst; ``done``
     comes with the acknowledgement of its last.
 
     Members
@@ -103,16 +103,9 @@ class Store(wiring.Component):
             self.idle.eq(engine.idle),
         ]
 
-        # Stage 0: the instruction.
-        fields = Signal(instruction_layout(Opcode.STORE), reset_less=True)
-        valid0 = Signal()
-        step0 = Signal()
-        m.d.comb += self.i.ready.eq(~valid0 | step0)
-        with m.If(self.i.ready):
-            m.d.sync += [valid0.eq(self.i.valid), fields.eq(self.i.payload)]
-
-        # Stage 1: rows become beats. The engine checks every row; what does not fit its counters is
-        # refused here.
+        # Stage 1: rows become beats. The queue in front holds the instruction. The engine checks
+        # every row; what does not fit its counters is refused here.
+        fields = instruction_layout(Opcode.STORE)(self.i.payload)
         valid1 = Signal()
         empty1 = Signal(reset_less=True)
         beyond1 = Signal(reset_less=True)
@@ -120,14 +113,16 @@ class Store(wiring.Component):
         transfer1 = Signal(transfer_layout(config), reset_less=True)
         empty = Signal()
         leave1 = Signal()
+        accept = Signal()
         zeros = Const(0, row_beats)
         m.d.comb += [
             empty.eq((fields.n0 == 0) | (fields.n1 == 0) | (fields.n2 == 0)),
-            step0.eq(valid0 & (~valid1 | leave1)),
+            self.i.ready.eq(~valid1 | leave1),
+            accept.eq(self.i.valid & self.i.ready),
         ]
-        with m.If(step0 | leave1):
-            m.d.sync += valid1.eq(step0)
-        with m.If(step0):
+        with m.If(self.i.ready):
+            m.d.sync += valid1.eq(self.i.valid)
+        with m.If(accept):
             m.d.sync += [
                 empty1.eq(empty),
                 beyond1.eq(
@@ -155,7 +150,7 @@ class Store(wiring.Component):
             skip.eq(valid1 & empty1 & (in_flight == 0)),
             leave1.eq(issue | skip),
             self.done.eq(engine.acknowledged | skip),
-            self.busy.eq(valid0 | valid1 | (in_flight != 0)),
+            self.busy.eq(valid1 | (in_flight != 0)),
         ]
         m.d.sync += in_flight.eq(in_flight + issue - engine.acknowledged)
 

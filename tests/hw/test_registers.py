@@ -1,8 +1,11 @@
 """The register block over AXI4-Lite."""
 
+import random
+
 import pytest
 from amaranth.sim import Simulator, SimulatorContext
 
+from accelc.hw.counters import CounterBank
 from accelc.hw.registers import COUNTERS, PARAMETERS, RegisterBlock
 from accelc.hw.testbench import LiteMaster
 from accelc.isa.config import PRESETS
@@ -92,6 +95,45 @@ def test_counters_count_and_clear() -> None:
         assert await master.read(ctx, "gemm_retired") == 0
 
     run(test)
+
+
+def test_counters_carry_into_their_high_half() -> None:
+    """A bank in which one event adds 2^29 passes 2^32 within eight of them."""
+    dut = CounterBank([29, 0, 0])
+    sim = Simulator(dut)
+    sim.add_clock(1e-8)
+
+    async def read(ctx: SimulatorContext, word: int) -> int:
+        ctx.set(dut.ask, 1)
+        ctx.set(dut.word, word)
+        (value,) = await ctx.tick().sample(dut.data).until(dut.found)
+        ctx.set(dut.ask, 0)
+        return value
+
+    async def bench(ctx: SimulatorContext) -> None:
+        expected = [0, 0, 0]
+        rng = random.Random(8)
+        for round_ in range(60):
+            events = rng.randrange(8)
+            for _ in range(rng.randrange(6)):
+                ctx.set(dut.events, events)
+                await ctx.tick()
+                for index, weight in enumerate((29, 0, 0)):
+                    expected[index] += (events >> index & 1) << weight
+            ctx.set(dut.events, 0)
+            if round_ % 5 == 0:
+                index = rng.randrange(3)
+                low = await read(ctx, 2 * index)
+                assert low | await read(ctx, 2 * index + 1) << 32 == expected[index]
+            if round_ == 40:
+                ctx.set(dut.clear, 1)
+                await ctx.tick()
+                ctx.set(dut.clear, 0)
+                expected = [0, 0, 0]
+        assert expected[0] > 1 << 32
+
+    sim.add_testbench(bench)
+    sim.run()
 
 
 def test_slow_master() -> None:
