@@ -36,6 +36,7 @@ class RegionBuilder:
     patched: Mapping[str, tuple[View, Packing]] = field(default_factory=dict)
     layer: int = 0
     steps: list[Step] = field(default_factory=list)
+    last_table: Block | None = None
 
     def shape(self, name: str) -> tuple[int, int, int, int]:
         n, h, w, c = self.graph.types[name].shape
@@ -82,7 +83,11 @@ class RegionBuilder:
             )
         data = self.constant(node.inputs[-1]).astype(np.int8).tobytes()
         address = self.constants.add(f"{node.name}.table", data)
-        return (Block(Space.LUT, 1, (Load(buffer=Space.LUT, dram=address),)),)
+        load = Load(buffer=Space.LUT, dram=address)
+        # a table stays until a layer needs another one
+        if self.last_table is None or self.last_table.loads != (load,):
+            self.last_table = Block(Space.LUT, 1, (load,))
+        return (self.last_table,)
 
     def post_fields(self, node: Node, post: Post) -> dict[str, int]:
         """Fields of ALU that ``post`` sets, the add stage included."""

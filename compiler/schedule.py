@@ -111,7 +111,7 @@ class _Scheduler:
             while self.pending and self.first_use[self.pending[0]] <= index:
                 self.place(self.pending[0])
                 self.issue(self.pending.popleft())
-            self.run_ahead()
+            self.run_ahead(step.layer)
             for block in step.blocks:
                 if not block.loads and self.first_use[block] == index:
                     self.place(block)
@@ -134,8 +134,12 @@ class _Scheduler:
             self.tasks.append(Task(_placed(load, (("row", block),)), self.steps[use].layer))
             self.ahead.append(use)
 
-    def run_ahead(self) -> None:
-        """Issue loads of later steps: in their turn, or past one that waits for stores or room."""
+    def run_ahead(self, layer: int) -> None:
+        """Issue loads of later steps: in their turn, or past one that waits for stores or room.
+
+        A table waits for its layer: there is one, and until the layer before is done with it the
+        loads behind would wait too.
+        """
         waiting: set[Space] = set()
         issued: list[int] = []
         for position, block in enumerate(islice(self.pending, WINDOW_BLOCKS)):
@@ -143,6 +147,10 @@ class _Scheduler:
             if len(block.loads) > room:
                 break
             if block.space in waiting:
+                continue
+            early = self.steps[self.first_use[block]].layer != layer
+            if block.space is Space.LUT and early:
+                waiting.add(block.space)
                 continue
             if self.stored.ready(block) and self.scratchpads.try_take(block):
                 self.issue(block)
