@@ -87,8 +87,8 @@ def shift_groups(bits: int) -> list[tuple[int, int]]:
 class RoundingShift(wiring.Component):
     """Shifts every lane right, rounds half to even and saturates to ``NARROW_BITS``.
 
-    Each stage shifts by one of four amounts, remembers whether it dropped a one, and drops upper
-    bits that no later shift can bring down, remembering whether they mattered.
+    Each stage shifts by one of four amounts, remembers whether it dropped a one, and drops the
+    upper bits that no shift to come can bring down, remembering whether they mattered.
 
     Throughput one row a cycle, latency ``len(shift_groups(shift_bits)) + 1``.
 
@@ -141,17 +141,18 @@ class RoundingShift(wiring.Component):
             dropped: Value = Const(0, 1)
             beyond: Value = Const(0, 1)
             negative: Value = value[-1]
+            needed = len(value)
             for s, (low, high) in enumerate(shift_groups(self.shift_bits)):
                 unit = 1 << low
                 select = amount[low:high]
+                lost = [
+                    (select > steps) & value[steps * unit : (steps + 1) * unit].any()
+                    for steps in range((1 << len(select)) - 1)
+                ]
+                bits = min(len(value), needed)
+                above = value[bits - 1 :]
                 # what is left of the amount is below ``unit``
-                bits = min(len(value), NARROW_BITS + unit)
-                lost, upper = [], []
-                for steps in range(1 << len(select)):
-                    gone = value[(steps - 1) * unit : steps * unit] if steps else Const(0, 1)
-                    above = value[bits - 1 + steps * unit :]
-                    lost.append((select >= steps) & gone.any())
-                    upper.append((select == steps) & above.any() & ~above.all())
+                needed = NARROW_BITS + unit
                 name = f"{s + 1}_{lane}"
                 value_q = Signal(signed(bits), name=f"value_{name}", reset_less=True)
                 amount_q = Signal(low, name=f"amount_{name}", reset_less=True)
@@ -160,15 +161,17 @@ class RoundingShift(wiring.Component):
                 negative_q = Signal(name=f"negative_{name}", reset_less=True)
                 with m.If(valid[s]):
                     m.d.sync += [
-                        value_q.eq(value >> Cat(Const(0, low), select)),
+                        value_q.eq(value[:bits].as_signed() >> Cat(Const(0, low), select)),
                         amount_q.eq(amount),
                         dropped_q.eq(any_of(dropped, *lost)),
-                        beyond_q.eq(any_of(beyond, *upper)),
+                        beyond_q.eq(beyond | (above.any() & ~above.all())),
                         negative_q.eq(negative),
                     ]
                 value, amount, dropped = value_q, amount_q, dropped_q
                 beyond, negative = beyond_q, negative_q
-            floor = value[1:].as_signed()
+            above = value[needed - 1 :]
+            floor = value[1:needed].as_signed()
+            beyond = beyond | (above.any() & ~above.all())
             up = value[0] & (dropped | (floor[0] ^ self.parity))
             limit = Mux(negative, Const(-(1 << NARROW_BITS - 1)), Const((1 << NARROW_BITS - 1) - 1))
             with m.If(valid[-1]):
