@@ -15,7 +15,8 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helpe
 from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
-from accelc.compiler.onnx_file import one_line, read_model, tensors
+from accelc.compiler.onnx_check import check_node
+from accelc.compiler.onnx_file import one_line, read_model, require_text, tensors
 from accelc.compiler.onnx_node import OPAQUE, infer, operator_known, run, tensor_type
 from accelc.compiler.onnx_skeleton import SHAPE_CONSTANT_ELEMS, Skeleton, skeleton
 from accelc.isa.errors import ModelError, UnsupportedOpError
@@ -24,6 +25,8 @@ from accelc.isa.errors import ModelError, UnsupportedOpError
 OLDEST_OPSET = 7
 #: ``onnx.checker`` serializes the model, which protobuf limits to 2 GiB.
 CHECKER_LIMIT_BYTES = 2_000_000_000
+#: Nodes an error names for each operator that is missing.
+LISTED_NODES = 8
 
 
 def import_model(model: str | Path | ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:
@@ -43,6 +46,7 @@ def import_model(model: str | Path | ModelProto, *, dims: Mapping[str, int] | No
         tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(proto.graph)
     ):
         raise ModelError("the model's weights are in external files; give the model's path instead")
+    require_text(proto)
     proto, opset = _modernized(_inlined(proto), _opset(proto))
     _require_known_operators(proto, opset)
     _check(proto)
@@ -104,8 +108,13 @@ def _require_known_operators(proto: ModelProto, opset: int) -> None:
             node.name or (node.output[0] if node.output else f"#{index}")
         )
     if unknown:
-        listed = "; ".join(f"{op} ({', '.join(names)})" for op, names in sorted(unknown.items()))
+        listed = "; ".join(f"{op} ({_some(names)})" for op, names in sorted(unknown.items()))
         raise UnsupportedOpError(f"operators without an implementation: {listed}")
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - LISTED_NODES
+    return ", ".join(names[:LISTED_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _check(proto: ModelProto) -> None:
@@ -216,6 +225,7 @@ class _Importer:
                     f"node {node.name!r} uses {name!r}, which nothing before it computes"
                 )
         self._infer(node, inferred)
+        check_node(node, self.types)
         self.nodes.append(node)
 
     def _infer(self, node: Node, inferred: dict[str, onnx.TypeProto]) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 from onnx.external_data_helper import load_external_data_for_tensor
 
@@ -51,6 +52,22 @@ def tensors(graph: GraphProto) -> Iterator[TensorProto]:
             elif attribute.type == AttributeProto.GRAPHS:
                 for subgraph in attribute.graphs:
                     yield from tensors(subgraph)
+
+
+def require_text(message: Message) -> None:
+    """Check that every string of a protobuf message is text; damaged files hold other bytes.
+
+    Raises:
+        ModelError: naming the field and its content.
+    """
+    for field, value in message.ListFields():
+        if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
+            continue
+        for item in (value,) if isinstance(value, (str, bytes, Message)) else value:
+            if isinstance(item, Message):
+                require_text(item)
+            elif not isinstance(item, str):
+                raise ModelError(f"the model is damaged: {field.full_name} is {item!r}, no text")
 
 
 def _load_external(proto: ModelProto, path: Path) -> None:

@@ -221,3 +221,35 @@ def test_node_cases_of_onnx_are_read_and_optimized() -> None:
         graph = optimize(import_model(case.model))
         assert graph.outputs == tuple(value.name for value in case.model.graph.output), case.name
     assert len(cases) > 100
+
+
+@pytest.mark.parametrize(
+    ("node", "shapes", "words"),
+    [
+        (("QuantizeLinear", {}), [(5,)], "scale of shape [5]"),
+        (("QuantizeLinear", {"axis": 4}), [(6,)], "axis 4"),
+        (("QuantizeLinear", {}), [(), (6,)], "zero point [6]"),
+        (("Conv", {}), [(8, 4, 3, 3)], "has 6 channels, its weights need 4"),
+        (("Conv", {"group": 4}), [(8, 1, 3, 3)], "cannot form 4 groups"),
+        (("Conv", {"kernel_shape": [5, 5]}), [(8, 6, 3, 3)], "kernel_shape [5, 5]"),
+        (("Conv", {}), [(8, 6, 3, 3), (7,)], "bias is [7], not [8]"),
+        (("Conv", {"pads": [1, 2**40, 1, 1]}), [(8, 6, 3, 3)], "'y' has the shape"),
+        (("ConvTranspose", {}), [(8, 6, 3, 3)], "its weights need 8"),
+    ],
+)
+def test_operands_that_do_not_belong_together(
+    node: tuple[str, dict[str, Any]], shapes: list[tuple[int, ...]], words: str
+) -> None:
+    op, attrs = node
+    names = [f"w{k}" for k in range(len(shapes))]
+    model = small_model(helper.make_node(op, ["x", *names], ["y"], **attrs), shape=(1, 6, 9, 9))
+    for k, (name, shape) in enumerate(zip(names, shapes, strict=True)):
+        dtype = np.uint8 if op == "QuantizeLinear" and k == 1 else np.float32
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, dtype), name))
+    fails(model, ModelError, op, words)
+
+
+def test_strings_that_are_no_text() -> None:
+    model = small_model(helper.make_node("Relu", ["x"], ["y"], name="rectify"))
+    damaged = model.SerializeToString().replace(b"rectify", b"rec\xfffy!")
+    fails(onnx.load_from_string(damaged), ModelError, "NodeProto.name", "no text")

@@ -1,0 +1,110 @@
+"""Rules between the operands of one node that neither onnx.checker nor its inference checks."""
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from accelc.compiler.graph import Node, TensorType
+from accelc.isa.errors import ModelError
+
+Types = Mapping[str, TensorType]
+Rule = Callable[[Node, Types], None]
+#: A value larger than this is a mistake in the model: no machine this runs on holds it.
+MAX_VALUE_BYTES = 1 << 40
+
+
+def check_node(node: Node, types: Types) -> None:
+    """Check the shapes of ``node``, whose inputs and outputs are typed.
+
+    Raises:
+        ModelError: operands that do not belong together, or a result no memory can hold.
+    """
+    rule = _RULES.get(node.op)
+    if rule is not None:
+        rule(node, types)
+    for name in node.outputs:
+        if name in types and -1 not in types[name].shape:
+            found = types[name]
+            if prod(found.shape) * found.dtype.itemsize > MAX_VALUE_BYTES:
+                raise _error(node, f"its result {name!r} has the shape {list(found.shape)}")
+
+
+def _error(node: Node, problem: str) -> ModelError:
+    return ModelError(f"{node.op} {node.name!r}: {problem}")
+
+
+def _shape(node: Node, index: int, types: Types) -> tuple[int, ...] | None:
+    """The shape of an input, or None if it is absent or depends on data."""
+    name = node.input(index)
+    if not name or types[name].dtype == object or -1 in types[name].shape:
+        return None
+    return types[name].shape
+
+
+def _scale(node: Node, types: Types) -> None:
+    """QuantizeLinear and DequantizeLinear: one scale, one per slice along ``axis``, or blocks."""
+    x, scale = _shape(node, 0, types), _shape(node, 1, types)
+    zero = _shape(node, 2, types)
+    if x is None or scale is None:
+        return
+    if zero is not None and prod(zero) != prod(scale):
+        raise _error(node, f"its scale is {list(scale)}, its zero point {list(zero)}")
+    if prod(scale) == 1:
+        return
+    axis = node.attrs.get("axis", 1)
+    if len(x) == 1 and axis == 1:
+        axis = 0  # the default, which means the only axis there is
+    if not -len(x) <= axis < len(x):
+        raise _error(node, f"axis {axis} is out of range for {list(x)}")
+    if node.attrs.get("block_size", 0) or len(scale) != 1:
+        fits = len(scale) == len(x) and all(0 < s <= d for s, d in zip(scale, x, strict=True))
+    else:
+        fits = scale[0] == x[axis]
+    if not fits:
+        raise _error(node, f"a scale of shape {list(scale)} does not fit {list(x)} at axis {axis}")
+
+
+def _convolution(weights: int, bias: int, transposed: bool = False) -> Rule:
+    """The rule of a convolution whose weights and bias are the inputs at these positions."""
+
+    def rule(node: Node, types: Types) -> None:
+        x, w, b = (_shape(node, index, types) for index in (0, weights, bias))
+        if x is None or w is None:
+            return
+        groups = node.attrs.get("group", 1)
+        if len(x) != len(w) or len(x) < 3:
+            raise _error(node, f"weights {list(w)} do not fit the input {list(x)}")
+        if groups < 1 or w[0] % groups or x[1] % groups:
+            raise _error(node, f"{x[1]} channels and weights {list(w)} cannot form {groups} groups")
+        reads = w[0] if transposed else w[1] * groups
+        if x[1] != reads:
+            raise _error(node, f"its input has {x[1]} channels, its weights need {reads}")
+        outputs = w[1] * groups if transposed else w[0]
+        if b is not None and b != (outputs,):
+            raise _error(node, f"its bias is {list(b)}, not [{outputs}]")
+        kernel = tuple(node.attrs.get("kernel_shape", w[2:]))
+        if kernel != w[2:]:
+            raise _error(node, f"kernel_shape {list(kernel)} is not that of its weights {list(w)}")
+
+    return rule
+
+
+def _gemm(node: Node, types: Types) -> None:
+    a, b, c = (_shape(node, index, types) for index in range(3))
+    if a is None or b is None or c is None:
+        return
+    rows = a[1] if node.attrs.get("transA", 0) else a[0]
+    columns = b[0] if node.attrs.get("transB", 0) else b[1]
+    padded = (1, 1, *c)[-2:]
+    if len(c) > 2 or padded[0] not in (1, rows) or padded[1] not in (1, columns):
+        raise _error(node, f"its bias {list(c)} does not broadcast to [{rows}, {columns}]")
+
+
+_RULES: dict[str, Rule] = {
+    "QuantizeLinear": _scale,
+    "DequantizeLinear": _scale,
+    "Conv": _convolution(1, 2),
+    "ConvInteger": _convolution(1, 4),
+    "QLinearConv": _convolution(3, 8),
+    "ConvTranspose": _convolution(1, 2, transposed=True),
+    "Gemm": _gemm,
+}
