@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from accelc.compiler.integer import ConvAttrs
 from accelc.compiler.layout import ceil_div
-from accelc.isa.config import AccelConfig
+from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
 from accelc.isa.errors import DoesNotFitError
 
 Counts = NDArray[np.int64]
@@ -25,8 +25,6 @@ LATENCY_CYCLES = 100
 READ_RUN_CYCLES, WRITE_RUN_CYCLES = 1.1, 4.4
 #: Cycles that a GEMM should last, so that its overhead is below one per cent.
 GEMM_CYCLES = 3000
-#: Traffic to charge an instruction with: its 64 bytes, and as much for its place in a queue.
-ISSUE_BYTES = 128
 #: Share of the first loads and the last results that no other layer's work hides.
 EXPOSED = 0.5
 #: Loop counts of GEMM and ALU are 12 bits, those of taps 8 bits.
@@ -245,7 +243,7 @@ def _cost(
     Reads, writes and the fetch of instructions share the bus. ``first`` are the first tile's loads,
     ``last`` what follows the last tile's sums.
     """
-    bus = bus + instructions * (ISSUE_BYTES / config.bus_bytes)
+    bus = bus + instructions * (INSTRUCTION_BYTES / config.bus_bytes)
     worst = np.maximum(np.maximum(compute, bus), vector)
     # work that hides behind other work still makes it wait now and then: a small weight
     return worst + EXPOSED * (first + last + 2 * LATENCY_CYCLES) + 0.02 * (compute + bus + vector)
