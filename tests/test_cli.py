@@ -181,6 +181,11 @@ class TestCompile:
 
 
 class TestRun:
+    def test_timing_is_what_inspect_predicts(self, accelc: Any, compiled: Path) -> None:
+        cycles = accelc("run", compiled, "--on", "timing", "--json").json["cycles"]
+        predicted = accelc("inspect", compiled, "--json").json["programs"][0]["predicted_cycles"]
+        assert cycles == predicted > 0
+
     def test_json_for_scripts(self, accelc: Any, compiled: Path) -> None:
         result = accelc("run", compiled, "--on", "functional", "--json")
         assert result.code == 0
@@ -319,6 +324,7 @@ class TestTools:
             assert bool(node["reason"]) == (node["place"] == "cpu")
         program = after["programs"][0]
         assert program["instructions"]["FINISH"] == 1
+        assert program["predicted_utilisation"] > 0
         text = accelc("inspect", compiled).out
         assert "res1_conv1" in text and "100.0 % of them on the accelerator" in text
 

@@ -1,5 +1,6 @@
 """Explains a network before and after compilation: placement, reasons, work, memory."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,8 @@ from accelc.compiler.graph import Graph
 from accelc.compiler.partition import Place, Placement, multiply_accumulates
 from accelc.compiler.pipeline import build_graph, place_nodes
 from accelc.isa.config import AccelConfig
+from accelc.isa.program import Program
+from accelc.predict import predict_program
 
 
 def _values(graph: Graph, names: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -69,17 +72,19 @@ def explain_artifact(artifact: Artifact) -> dict[str, Any]:
     """What is in an artifact, its programs included."""
     model = artifact.model
     report = _explain(model.graph, model.target, model.config, model.placements)
-    report["programs"] = [
-        {
-            "memory_bytes": program.memory_bytes,
-            "constant_bytes": sum(len(data) for _, data in program.constants),
-            "instructions": dict(Counter(i.opcode.name for i in program.instructions)),
-            "layers": [
-                {"name": layer.name, "op": layer.op, "macs": layer.macs,
-                 "dram_bytes": layer.dram_bytes}
-                for layer in program.layers
-            ],
-        }
-        for program in artifact.programs
-    ]  # fmt: skip
+    report["programs"] = [_explain_program(program) for program in artifact.programs]
     return report
+
+
+def _explain_program(program: Program) -> dict[str, Any]:
+    counters, layers = predict_program(program)
+    macs = sum(layer.macs for layer in layers)
+    peak = counters.cycles * program.config.macs_per_cycle
+    return {
+        "memory_bytes": program.memory_bytes,
+        "constant_bytes": sum(len(data) for _, data in program.constants),
+        "instructions": dict(Counter(i.opcode.name for i in program.instructions)),
+        "predicted_cycles": counters.cycles,
+        "predicted_utilisation": macs / peak if peak else 0.0,
+        "layers": [dataclasses.asdict(layer) for layer in layers],
+    }

@@ -83,6 +83,7 @@ _SUFFIXES = {"artifact": ".accel", "obj": ".o", "lib": ".so"}
 def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
     """What was compiled and where it runs, in words."""
     from accelc.compiler.partition import Place
+    from accelc.predict import predict_program
 
     model = artifact.model
     on = {place: sum(p.place is place for p in model.placements) for place in Place}
@@ -92,10 +93,14 @@ def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
         + f", {on[Place.CPU]} on the CPU; {console.count(model.macs)} MACs"
     ]
     for program in artifact.programs:
-        lines.append(
-            f"program: {len(program.instructions)} instructions, "
-            f"{console.size(program.memory_bytes)} of device memory, verified"
-        )
+        counters, layers = predict_program(program)
+        macs = sum(layer.macs for layer in layers)
+        used = macs / (counters.cycles * program.config.macs_per_cycle)
+        memory, cycles = console.size(program.memory_bytes), console.count(counters.cycles)
+        lines += [
+            f"program: {len(program.instructions)} instructions, {memory} of device memory, verified",
+            f"predicted: {cycles} cycles, matrix unit used {console.percent(used)}",
+        ]
     if model.config is not None:
         lines += [
             f"on the CPU: {p.node} ({p.op}): {p.reason}"

@@ -80,7 +80,21 @@ def _show(report: dict[str, Any]) -> None:
     )
     for program in report.get("programs", []):
         counts = ", ".join(f"{n} {name}" for name, n in program["instructions"].items())
-        console.show(f"program: {counts}; {console.size(program['memory_bytes'])} of device memory")
+        rows = [
+            [layer["name"], layer["op"], console.count(layer["macs"]),
+             console.count(layer["dram_bytes"]), console.count(layer["cycles"]),
+             console.count(layer["limit_cycles"]), console.percent(layer["utilisation"])]
+            for layer in program["layers"]
+        ]  # fmt: skip
+        columns = (
+            "layer", "operator", ">MACs", ">bytes moved", ">cycles", ">limit", ">utilisation"
+        )  # fmt: skip
+        console.show(
+            console.table("accelerator layers, cycles predicted", columns, rows),
+            f"program: {counts}; {console.size(program['memory_bytes'])} of device memory; "
+            f"predicted {console.count(program['predicted_cycles'])} cycles, matrix unit used "
+            f"{console.percent(program['predicted_utilisation'])}",
+        )
 
 
 @click.command()
