@@ -98,7 +98,7 @@ def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
         used = macs / (counters.cycles * program.config.macs_per_cycle)
         memory, cycles = console.size(program.memory_bytes), console.count(counters.cycles)
         lines += [
-            f"program: {len(program.instructions)} instructions, {memory} of device memory, verified",
+            f"program: {len(program.instructions)} instructions, {memory} of memory, verified",
             f"predicted: {cycles} cycles, matrix unit used {console.percent(used)}",
         ]
     if model.config is not None:
