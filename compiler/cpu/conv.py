@@ -167,7 +167,8 @@ def transposed_pads(
         span = (kernel[axis] - 1) * dilations[axis] + 1
         total = strides[axis] * (inputs[axis] - 1) + int(extra[axis]) + span - outputs[axis]
         total = max(0, total)
-        before.append(total // 2 if mode != "SAME_LOWER" else total - total // 2)
+        # an odd rest goes to the beginning unless SAME_UPPER asks otherwise
+        before.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
     return before
 
 
