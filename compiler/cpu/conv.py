@@ -1,13 +1,13 @@
 """Convolutions in floating point and in ONNX's integer forms, any number of spatial axes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from accelc.compiler.cpu.copies import Fill, emit_fill, strided_copy
-from accelc.compiler.cpu.elementwise import contiguous, single
+from accelc.compiler.cpu.elementwise import Epilogue, contiguous, parse_epilogue, single
 from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
 from accelc.compiler.cpu.gemm import Gemm, emit_gemm
 from accelc.compiler.cpu.lanes import FLOAT32, INT8, INT32, UINT8, Val
@@ -18,18 +18,39 @@ from accelc.compiler.cpu.quantize import saturate
 from accelc.compiler.graph import Node
 
 
-def run_gemm(plan: Plan, gemm: Gemm, a: str, b: str, bias: str | None, out: str) -> None:
+def run_gemm(
+    plan: Plan,
+    gemm: Gemm,
+    a: str,
+    b: str,
+    bias: str | None,
+    out: str,
+    epilogue: Epilogue | None = None,
+) -> None:
     """Append the call with the scratch panel it needs."""
     reads = [a, b] + ([bias] if bias else [])
+    if epilogue is not None:
+        reads += epilogue.scalars
+        gemm = replace(gemm, epilogue=epilogue.operations, scalars=epilogue.dtypes)
     panel = gemm.panel_elems(plan.target.vector_bytes)
     writes = [plan.temporary((panel,), gemm.dtype)] if panel else []
     plan.call(emit_gemm, replace(gemm, bias=bool(bias)), reads, [*writes, out])
 
 
 def convolve(
-    plan: Plan, x: str, w: str, bias: str | None, out: str, window: Window, groups: int
+    plan: Plan,
+    x: str,
+    w: str,
+    bias: str | None,
+    out: str,
+    window: Window,
+    groups: int,
+    epilogue: Epilogue | None = None,
 ) -> None:
-    """``out`` of ``x`` ``(n, c, *inputs)`` and ``w`` ``(o, c / groups, *kernel)``, of one type."""
+    """``out`` of ``x`` ``(n, c, *inputs)`` and ``w`` ``(o, c / groups, *kernel)``, of one type.
+
+    The type of ``out`` may be another when an ``epilogue`` makes it.
+    """
     require_native(plan, x, w, out)
     n, c = plan.shape(x)[:2]
     o = plan.shape(out)[1]
@@ -38,6 +59,7 @@ def convolve(
     known = plan.known(w)
     whole = window.kernel == window.inputs and not any(window.before) and not any(window.after)
     if whole and groups == 1 and set(window.outputs) == {1} and known is not None:
+        require(epilogue is None, "epilogue of a matrix product")
         # one output position: a matrix product with the pixels of an image as the reduction
         depth = int(np.prod(plan.shape(w)[1:]))
         right = plan.constant(np.ascontiguousarray(known.reshape(o, depth).T))
@@ -52,7 +74,7 @@ def convolve(
     columns = p.columns(window.outputs)
     pixels = int(np.prod(window.outputs))
     dense = columns == pixels
-    target = out if dense else plan.temporary((n * o, columns), dtype)
+    target = out if dense else plan.temporary((n * o, columns), plan.dtype(out))
     gemm = Gemm(
         dtype.name,
         rows=o // groups,
@@ -70,18 +92,22 @@ def convolve(
         b_group=c // groups * p.channel,
         out_group=o // groups * columns,
     )
-    run_gemm(plan, gemm, w, p.value, bias, target)
+    run_gemm(plan, gemm, w, p.value, bias, target, epilogue)
     if not dense:
         extents = (n * o, *window.outputs)
         strided_copy(plan, target, out, extents, (columns, *p.pitch), contiguous(extents))
 
 
-def lower_conv(plan: Plan, node: Node) -> None:
+def lower_conv(plan: Plan, node: Node, following: Sequence[Node] = ()) -> None:
+    """A convolution, and the elementwise nodes that are the only ones to read its result."""
     x, w, bias = (*node.inputs, "")[:3]
-    out = node.outputs[0]
+    value = node.outputs[0]
     require(plan.dtype(x) in FLOATS, "element type")
-    window = window_of(node, plan.shape(x)[2:], plan.shape(out)[2:], plan.shape(w)[2:])
-    convolve(plan, x, w, bias or None, out, window, int(node.attrs.get("group", 1)))
+    epilogue = parse_epilogue(plan, value, following) if following else None
+    out = following[-1].outputs[0] if following else value
+    window = window_of(node, plan.shape(x)[2:], plan.shape(value)[2:], plan.shape(w)[2:])
+    groups = int(node.attrs.get("group", 1))
+    convolve(plan, x, w, bias or None, out, window, groups, epilogue)
 
 
 def lower_conv_transpose(plan: Plan, node: Node) -> None:

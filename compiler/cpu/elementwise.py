@@ -1,7 +1,7 @@
 """Elementwise operators with broadcasting; chains of them become one loop nest."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,18 @@ def collapse(
     return tuple(extents), [tuple(c[i] for c in columns) for i in range(len(strides))]
 
 
+def compute(operations: Sequence[Operation], values: Mapping[int, Val] | Sequence[Val]) -> Val:
+    """The last result of a chain on the lanes of its inputs."""
+    results: list[Val] = []
+    for operation in operations:
+        operands = [
+            values[~operand] if operand < 0 else results[operand] for operand in operation.operands
+        ]
+        dtype = np.dtype(operation.dtype)
+        results.append(OPERATORS[operation.op](operands, operation.params, dtype))
+    return results[-1]
+
+
 def emit_fused(k: Kernel, fused: Fused) -> None:
     """Read every input at the loop level where it changes, run the chain, store its last value."""
     output = k.args[-1]
@@ -104,17 +116,6 @@ def emit_fused(k: Kernel, fused: Fused) -> None:
             if level[number] == at:
                 loaded[number] = k.load(k.args[number], np.dtype(name), offsets[number])
         return loaded
-
-    def compute(values: Mapping[int, Val], count: int) -> Val:
-        results: list[Val] = []
-        for operation in fused.operations:
-            operands = [
-                values[~operand] if operand < 0 else results[operand]
-                for operand in operation.operands
-            ]
-            dtype = np.dtype(operation.dtype)
-            results.append(OPERATORS[operation.op](operands, operation.params, dtype))
-        return results[-1] if results else values[0]
 
     def descend(axis: int, offsets: list[Index], out: Index, known: dict[int, Val]) -> None:
         if axis < depth - 1:
@@ -146,7 +147,7 @@ def emit_fused(k: Kernel, fused: Fused) -> None:
                     values[number] = k.load_strided(
                         k.args[number], np.dtype(name), start, strides[axis], count
                     )
-            k.store(compute(values, count), output, k.iadd(out, first))
+            k.store(compute(fused.operations, values), output, k.iadd(out, first))
 
         k.strips(fused.extents[axis], width, strip)
 
@@ -164,11 +165,13 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def lower_group(plan: Plan, nodes: Sequence[Node]) -> None:
-    """One kernel for a chain of nodes; only the last one's output is stored.
+def parse_chain(
+    plan: Plan, nodes: Sequence[Node]
+) -> tuple[list[tuple[str, tuple[int, ...]]], tuple[Operation, ...]]:
+    """The chain's inputs, each with its strides over the last output's shape, and its operations.
 
     Raises:
-        NotNative: one of them cannot be done.
+        NotNative: one of the nodes cannot be done.
     """
     shape = plan.shape(nodes[-1].outputs[0])
     inputs: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -188,13 +191,70 @@ def lower_group(plan: Plan, nodes: Sequence[Node]) -> None:
         operations.append(
             Operation(parsed.op or node.op, parsed.params, tuple(operands), out_dtype)
         )
-    names = [name for name, _ in inputs]
+    return list(inputs), tuple(operations)
+
+
+def lower_group(plan: Plan, nodes: Sequence[Node]) -> None:
+    """One kernel for a chain of nodes; only the last one's output is stored.
+
+    Raises:
+        NotNative: one of them cannot be done.
+    """
+    inputs, operations = parse_chain(plan, nodes)
+    output = nodes[-1].outputs[0]
+    shape = plan.shape(output)
     extents, strides = collapse(shape, [*(s for _, s in inputs), contiguous(shape)])
     described = tuple(
-        (plan.dtype(name).name, s) for name, s in zip(names, strides[:-1], strict=True)
+        (plan.dtype(name).name, s) for (name, _), s in zip(inputs, strides[:-1], strict=True)
     )
-    fused = Fused(extents, described, tuple(operations))
-    plan.call(emit_fused, fused, names, [nodes[-1].outputs[0]])
+    fused = Fused(extents, described, operations)
+    plan.call(emit_fused, fused, [name for name, _ in inputs], [output])
+
+
+#: Cheap enough to be repeated for every register of a matrix product's tile.
+EPILOGUE_OPS = frozenset(
+    "Add Clip DequantizeLinear HardSigmoid HardSwish LeakyRelu Mul QuantizeLinear Relu Sub".split()
+)
+MAX_EPILOGUE = 4
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """A chain on a value still in registers: input 0; the other inputs are scalars in memory."""
+
+    operations: tuple[Operation, ...]
+    scalars: tuple[str, ...]
+    #: Element types of the scalars.
+    dtypes: tuple[str, ...]
+
+
+def parse_epilogue(plan: Plan, value: str, nodes: Sequence[Node]) -> Epilogue:
+    """``nodes`` as what follows the computation of ``value``.
+
+    Raises:
+        NotNative: the chain is long, or reads more than ``value`` and scalars.
+    """
+    output = nodes[-1].outputs[0]
+    short = len(nodes) <= MAX_EPILOGUE and all(node.op in EPILOGUE_OPS for node in nodes)
+    if not short or plan.shape(output) != plan.shape(value):
+        raise NotNative("not an epilogue")
+    inputs, operations = parse_chain(plan, nodes)
+    scalars = [name for name, _ in inputs if name != value]
+    if any(plan.size(name) != 1 for name in scalars) or len(scalars) != len(inputs) - 1:
+        raise NotNative("not an epilogue")
+    numbers = {~number: name for number, (name, _) in enumerate(inputs)}
+    order = {name: ~(1 + scalars.index(name)) for name in scalars} | {value: ~0}
+    renamed = tuple(
+        replace(
+            operation,
+            operands=tuple(
+                order[numbers[operand]] if operand < 0 else operand
+                for operand in operation.operands
+            ),
+        )
+        for operation in operations
+    )
+    return Epilogue(renamed, tuple(scalars), tuple(plan.dtype(name).name for name in scalars))
 
 
 def single(

@@ -5,6 +5,7 @@ product whose right rows are windows of contiguous memory, so a convolution need
 input per tap.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import llvmlite.ir as ll
 import numpy as np
 
+from accelc.compiler.cpu.elementwise import Operation, compute
 from accelc.compiler.cpu.ir import Index, Kernel
 from accelc.compiler.cpu.lanes import INT64, Val
 
@@ -45,6 +47,9 @@ class Gemm:
     b_group: int = 0
     out_group: int = 0
     bias: bool = False
+    #: What is done to each result before it is stored, and the types of the scalars that needs.
+    epilogue: tuple[Operation, ...] = ()
+    scalars: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -78,15 +83,21 @@ def multiply_add(a: Val, b: Val, total: Val) -> Val:
 
 
 def emit_gemm(k: Kernel, s: Gemm) -> None:
-    """Pointers: a, b, [bias], [panel], out."""
+    """Pointers: a, b, [bias], scalars..., [panel], out."""
     a, b, *rest, out = k.args
     dtype = np.dtype(s.dtype)
     bias = rest.pop(0) if s.bias else None
+    loaded = [k.load(rest.pop(0), np.dtype(name)) for name in s.scalars]
     panel = rest.pop(0) if rest else None
     lanes = s.lanes(k.target.vector_bytes)
     rows, vectors = s.tile(k.target.vector_bytes)
     width = lanes * vectors
     taps = TapOffsets(k, s.taps)
+    splats = [k.splat(scalar, lanes) for scalar in loaded]
+
+    def store(value: Val, index: Index) -> None:
+        result = compute(s.epilogue, [value, *splats]) if s.epilogue else value
+        k.store(result, out, index)
 
     def body(at: tuple[Index, ...]) -> None:
         *image, group = at
@@ -99,17 +110,17 @@ def emit_gemm(k: Kernel, s: Gemm) -> None:
             """Initial sums of a tile: the bias, or 0."""
             if bias is None:
                 return [k.value(0, dtype, lanes)] * (rows * vectors)
-            splats = [
+            biases = [
                 k.splat(k.load(bias, dtype, k.affine((bias0, 1), (m, 1), (r, 1))), lanes)
                 for r in range(rows)
             ]
-            return [value for value in splats for _ in range(vectors)]
+            return [value for value in biases for _ in range(vectors)]
 
         def finish(m: Index, p: Index, sums: tuple[Val, ...]) -> None:
             for r in range(rows):
                 row = k.affine((out0, 1), (m, s.out_row), (r * s.out_row, 1), (p, 1))
                 for v in range(vectors):
-                    k.store(sums[r * vectors + v], out, k.iadd(row, v * lanes))
+                    store(sums[r * vectors + v], k.iadd(row, v * lanes))
 
         def step(m: Index, depth: Index, source: ll.Value, at: Index, sums: Any) -> list[Val]:
             """One value of the reduction: ``rows * vectors`` multiply-adds."""
@@ -171,7 +182,7 @@ def emit_gemm(k: Kernel, s: Gemm) -> None:
             k.loop(-(-s.rows // rows), row_tile)
 
         if s.rows == 1 and s.outer == 1 and len(s.taps) <= UNROLLED_TAPS:
-            unrolled(k, s, lanes, vectors, (a, a0), (b, b0), (out, out0), bias, bias0)
+            unrolled(k, s, lanes, vectors, (a, a0), (b, b0), (store, out0), bias, bias0)
         else:
             k.loop(-(-s.columns // width), columns)
 
@@ -185,7 +196,7 @@ def unrolled(
     vectors: int,
     a: tuple[ll.Value, Index],
     b: tuple[ll.Value, Index],
-    out: tuple[ll.Value, Index],
+    out: tuple[Callable[[Val, Index], None], Index],
     bias: ll.Value | None,
     bias0: Index,
 ) -> None:
@@ -203,7 +214,7 @@ def unrolled(
             for weight, offset in zip(weights, s.taps, strict=True):
                 at = k.affine((b[1], 1), (p, 1), (offset + v * lanes, 1))
                 total = multiply_add(weight, k.load(b[0], dtype, at, lanes), total)
-            k.store(total, out[0], k.affine((out[1], 1), (p, 1), (v * lanes, 1)))
+            out[0](total, k.affine((out[1], 1), (p, 1), (v * lanes, 1)))
 
     k.loop(-(-s.columns // width), columns)
 

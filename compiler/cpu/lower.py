@@ -1,7 +1,7 @@
 """From nodes to kernel calls: who lowers what, and what is left to the reference."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -51,7 +51,9 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
     mark, aliases = len(plan.steps), dict(plan.aliases)
     plan.current = node.name
     try:
-        if is_elementwise(node):
+        if len(nodes) > 1 and nodes[0].op == "Conv":
+            conv.lower_conv(plan, nodes[0], nodes[1:])
+        elif is_elementwise(node):
             lower_group(plan, nodes)
         elif lowering := LOWERINGS.get(node.op):
             lowering(plan, node)
@@ -114,19 +116,56 @@ def lower_graph(graph: Graph, target: Target) -> Plan:
     plan = Plan(graph, target)
     uses = Counter(name for node in graph.nodes for name in node.inputs if name)
     groups = group_nodes(graph.nodes, plan.shape, frozenset(graph.outputs), uses)
-    for group in groups:
+    for group in join_epilogues(groups, frozenset(graph.outputs), uses):
         try:
             lower_node(plan, group)
-            continue
         except NotNative:
-            pass
-        for node in group:
-            try:
-                lower_node(plan, [node])
-            except NotNative as reason:
-                if node.op.startswith(("int.", "com.microsoft.")):
-                    raise UnsupportedOpError(f"node {node.name!r}: {node.op}: {reason}") from reason
-                reads = tuple(dict.fromkeys(name for name in node.inputs if name))
-                writes = tuple(name for name in node.outputs if name)
-                plan.steps.append(ReferenceCall(node, reads, writes))
+            for part in split_epilogue(group):
+                lower_part(plan, part)
     return plan
+
+
+def join_epilogues(
+    groups: Sequence[tuple[Node, ...]], keep: frozenset[str], uses: Mapping[str, int]
+) -> list[tuple[Node, ...]]:
+    """Put convolutions in front of the chain that alone reads their result."""
+    producer = {
+        group[0].outputs[0]: number
+        for number, group in enumerate(groups)
+        if group[0].op == "Conv" and group[0].outputs[0] not in keep
+    }
+    joined = list(groups)
+    for number, group in enumerate(groups):
+        if not is_elementwise(group[-1]):
+            continue
+        sources = {name for node in group for name in node.inputs if uses.get(name) == 1}
+        found = sorted(sources & producer.keys())
+        if len(found) == 1:
+            joined[number] = (*groups[producer[found[0]]], *group)
+            joined[producer[found[0]]] = ()
+    return [group for group in joined if group]
+
+
+def split_epilogue(group: tuple[Node, ...]) -> list[tuple[Node, ...]]:
+    """A convolution and the chain behind it apart again."""
+    if len(group) > 1 and not is_elementwise(group[0]):
+        return [group[:1], group[1:]]
+    return [group]
+
+
+def lower_part(plan: Plan, group: Sequence[Node]) -> None:
+    """A chain as one kernel, or node by node, through the reference where there is no kernel."""
+    try:
+        lower_node(plan, group)
+        return
+    except NotNative:
+        pass
+    for node in group:
+        try:
+            lower_node(plan, [node])
+        except NotNative as reason:
+            if node.op.startswith(("int.", "com.microsoft.")):
+                raise UnsupportedOpError(f"node {node.name!r}: {node.op}: {reason}") from reason
+            reads = tuple(dict.fromkeys(name for name in node.inputs if name))
+            writes = tuple(name for name in node.outputs if name)
+            plan.steps.append(ReferenceCall(node, reads, writes))
