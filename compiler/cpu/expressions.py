@@ -54,13 +54,11 @@ def _mod(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
 
 
 def _pow(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
+    """``p`` holds the exponent when it is a small whole number: then by multiplication."""
     base = v[0]
-    if p:  # exponent known: small whole powers by multiplication, exactly rounded for 2
-        exponent = p[0]
-        if exponent == 0.5:
-            return base.call("sqrt")
+    if p:
         result = base
-        for _ in range(int(exponent) - 1):
+        for _ in range(int(p[0]) - 1):
             result = result * base
         return result
     return functions.pow_(base, v[1].convert(base.dtype))
@@ -200,6 +198,7 @@ def _intrinsic(name: str) -> Operator:
     return lambda v, p, d: v[0].call(name)
 
 
+#: By ONNX name, or a name of this package's own; modules that need more add theirs.
 OPERATORS: dict[str, Operator] = {
     "Abs": _abs,
     "Acos": _libm("acos"),

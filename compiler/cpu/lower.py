@@ -12,7 +12,6 @@ from accelc.compiler.cpu import (
     move,
     normalize,
     pool,
-    quantize,
     quantize_nodes,
     reduce,
     resize,
@@ -37,8 +36,6 @@ LOWERINGS: dict[str, Lowering] = {
     **reduce.LOWERINGS,
     **resize.LOWERINGS,
 }
-#: Importing it registers the quantizing elementwise operators.
-assert quantize.PARSERS
 
 
 def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
