@@ -130,5 +130,7 @@ def copy_bytes(k: Kernel, size: int) -> None:
 
 
 def copy(plan: Plan, source: str, output: str) -> None:
-    """Copy all bytes of ``source`` to ``output``."""
-    plan.call(copy_bytes, plan.size(output) * plan.dtype(output).itemsize, [source], [output])
+    """Copy all bytes of ``source`` to ``output``, whatever their element type is."""
+    size = plan.size(output) * plan.dtype(output).itemsize
+    if size:
+        plan.steps.append(KernelCall(plan.current, copy_bytes, size, (source,), (output,)))

@@ -112,6 +112,23 @@ def test_outputs_that_share_memory(rng: np.random.Generator) -> None:
     assert x.any()
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.complex64])
+def test_element_types_without_kernels(dtype: Any) -> None:
+    """Views of them are native all the same; computing goes through the reference."""
+    kind = TensorType((2, 3), np.dtype(dtype))
+    nodes = (
+        Node("Identity", "view", ("x",), ("same",)),
+        Node("Transpose", "turn", ("x",), ("y",)),
+    )
+    types = {"x": kind, "same": kind, "y": TensorType((3, 2), np.dtype(dtype))}
+    module = compile_graph(Graph("test", nodes, types, {}, ("x",), ("same", "y"), 17))
+    assert module.reference_nodes == ["turn"]
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    got = module.run({"x": x})
+    np.testing.assert_array_equal(got["same"], x)
+    np.testing.assert_array_equal(got["y"], x.T)
+
+
 def test_constant_nodes_are_folded(rng: np.random.Generator) -> None:
     constants = {"q": rng.integers(-9, 9, (4, 4)).astype(np.int8), "s": np.float32(0.5)}
     constants = {name: np.asarray(value) for name, value in constants.items()}
