@@ -47,6 +47,11 @@ def _dtype(name: str) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, name))
 
 
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """What ``_dtype`` reads: types of NumPy with their byte order, of ml_dtypes by name."""
+    return dtype.name if dtype.isbuiltin == 2 else dtype.str
+
+
 class Writer:
     """Collects values; ``blob`` holds the arrays' bytes."""
 
@@ -59,8 +64,7 @@ class Writer:
         self.blob += bytes(-len(self.blob) % ALIGNMENT)
         offset = len(self.blob)
         self.blob += np.ascontiguousarray(array).tobytes()
-        dtype = array.dtype.name if array.dtype.kind == "V" else array.dtype.str
-        return {"$array": offset, "dtype": dtype, "shape": list(array.shape)}
+        return {"$array": offset, "dtype": _dtype_name(array.dtype), "shape": list(array.shape)}
 
     def encode(self, value: Any) -> Any:
         """A value ``json.dumps`` accepts.
@@ -84,7 +88,7 @@ class Writer:
             case np.generic():
                 return {"$scalar": self._array(np.asarray(value))}
             case np.dtype():
-                return {"$dtype": value.name if value.kind == "V" else value.str}
+                return {"$dtype": _dtype_name(value)}
         if type(value).__name__ in _PROTOS:
             data = base64.b64encode(value.SerializeToString()).decode()
             return {"$proto": type(value).__name__, "data": data}
