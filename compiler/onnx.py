@@ -14,6 +14,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helpe
 
 from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
+from accelc.compiler.geometry import pool_output
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
 from accelc.compiler.onnx_check import check_node
 from accelc.compiler.onnx_file import one_line, read_model, require_text, tensors
@@ -147,6 +148,8 @@ class _Importer:
         self.names: set[str] = set()
         #: Values of small constants and shape computations, only for shape inference.
         self.known: dict[str, Array] = {}
+        #: Whether a shape differs from what was inferred for the whole model.
+        self.corrected = False
 
     def graph(self) -> Graph:
         graph = self.proto.graph
@@ -191,9 +194,11 @@ class _Importer:
     def _whole_model_types(self) -> dict[str, onnx.TypeProto]:
         """What onnx infers for the model as a whole, including If, Loop and Scan."""
         try:
-            inferred = onnx.shape_inference.infer_shapes(self.skeleton.proto, data_prop=True)
+            inferred = onnx.shape_inference.infer_shapes(
+                self.skeleton.proto, check_type=True, data_prop=True
+            )
         except (onnx.shape_inference.InferenceError, ValueError) as error:
-            raise ModelError(f"the model's shapes are inconsistent: {one_line(error)}") from None
+            raise ModelError(f"the model's types are inconsistent: {one_line(error)}") from None
         return {v.name: v.type for v in (*inferred.graph.value_info, *inferred.graph.output)}
 
     def _name(self, node: NodeProto) -> str:
@@ -244,14 +249,32 @@ class _Importer:
             types = contrib.infer(node, self.types)
         else:
             types = [tensor_type(inferred.get(name)) for name in node.outputs]
-            if not all(_static(found) for found in types):
+            if self.corrected or not all(_static(found) for found in types):
                 types = infer(node, self.types, self.known, self.opset, types)
+            types = self._correct(node, types)
         for name, found in zip(node.outputs, types, strict=True):
             if name and not _static(found):
                 declared = tensor_type(self.skeleton.declared.get(name))
                 found = declared or found or OPAQUE
             if name and found is not None:
                 self.types[name] = found
+
+    def _correct(self, node: Node, types: list[TensorType | None]) -> list[TensorType | None]:
+        """Undo what older operator sets infer for ``ceil_mode``: windows wholly in the padding.
+
+        No runtime computes them, and onnx itself does not count them from opset 22 on. Whatever
+        follows then has to be inferred anew.
+        """
+        if node.op not in ("MaxPool", "AveragePool", "LpPool") or not node.attrs.get("ceil_mode"):
+            return types
+        shape = self.types[node.inputs[0]].shape
+        if types[0] is None or -1 in shape:
+            return types
+        wanted = (*shape[:2], *pool_output(node.attrs, shape[2:]))
+        if all(found is None or found.shape == wanted for found in types):
+            return types
+        self.corrected = True
+        return [None if found is None else TensorType(wanted, found.dtype) for found in types]
 
     def _evaluate(self, node: Node) -> None:
         if node.op in CONTRIB or "captured" in node.attrs:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from math import prod
+from typing import Any
 
+from accelc.compiler.geometry import pool_output
 from accelc.compiler.graph import Node, TensorType
 from accelc.isa.errors import ModelError
 
@@ -84,8 +86,22 @@ def _convolution(weights: int, bias: int, transposed: bool = False) -> Rule:
         kernel = tuple(node.attrs.get("kernel_shape", w[2:]))
         if kernel != w[2:]:
             raise _error(node, f"kernel_shape {list(kernel)} is not that of its weights {list(w)}")
+        if not transposed:
+            _window({**node.attrs, "kernel_shape": kernel}, node, x)
 
     return rule
+
+
+def _pool(node: Node, types: Types) -> None:
+    x = _shape(node, 0, types)
+    if x is not None:
+        _window(node.attrs, node, x)
+
+
+def _window(attrs: Mapping[str, Any], node: Node, x: tuple[int, ...]) -> None:
+    if any(size < 1 for size in pool_output(attrs, x[2:])) and 0 not in x:
+        kernel = list(attrs["kernel_shape"])
+        raise _error(node, f"its window {kernel} is larger than its padded input {list(x)}")
 
 
 def _gemm(node: Node, types: Types) -> None:
@@ -107,4 +123,7 @@ _RULES: dict[str, Rule] = {
     "QLinearConv": _convolution(3, 8),
     "ConvTranspose": _convolution(1, 2, transposed=True),
     "Gemm": _gemm,
+    "MaxPool": _pool,
+    "AveragePool": _pool,
+    "LpPool": _pool,
 }

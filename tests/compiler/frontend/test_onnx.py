@@ -235,6 +235,8 @@ def test_node_cases_of_onnx_are_read_and_optimized() -> None:
         (("Conv", {}), [(8, 6, 3, 3), (7,)], "bias is [7], not [8]"),
         (("Conv", {"pads": [1, 2**40, 1, 1]}), [(8, 6, 3, 3)], "'y' has the shape"),
         (("ConvTranspose", {}), [(8, 6, 3, 3)], "its weights need 8"),
+        (("Conv", {}), [(8, 6, 10, 3)], "its window [10, 3] is larger"),
+        (("MaxPool", {"kernel_shape": [2, 12], "pads": [0, 1, 0, 1]}), [], "larger"),
     ],
 )
 def test_operands_that_do_not_belong_together(
@@ -253,3 +255,19 @@ def test_strings_that_are_no_text() -> None:
     model = small_model(helper.make_node("Relu", ["x"], ["y"], name="rectify"))
     damaged = model.SerializeToString().replace(b"rectify", b"rec\xfffy!")
     fails(onnx.load_from_string(damaged), ModelError, "NodeProto.name", "no text")
+
+
+def test_types_an_operator_does_not_have() -> None:
+    model = small_model(helper.make_node("DequantizeLinear", ["x", "x"], ["y"]))
+    fails(model, ModelError, "types are inconsistent", "DequantizeLinear")
+
+
+@pytest.mark.parametrize("opset", [11, 18, 22])
+def test_ceil_mode_counts_no_window_wholly_in_the_padding(opset: int) -> None:
+    attrs = {"kernel_shape": [3, 3], "strides": [3, 3], "pads": [1] * 4, "ceil_mode": 1}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["a"], **attrs),
+        helper.make_node("Neg", ["a"], ["y"]),
+    ]
+    graph = import_model(small_model(*nodes, opset=opset, shape=(1, 6, 13, 14)))
+    assert graph.types["y"].shape == (1, 6, 5, 5)
