@@ -45,9 +45,8 @@ def evaluate(
     for node in graph.nodes:
         inputs = [values[name] if name else None for name in node.inputs]
         results = run_any(node, inputs, graph.opset)
-        for name, result in zip(node.outputs, results, strict=False):
-            if name:
-                values[name] = result
+        # an absent output has no result either
+        values.update(zip(filter(None, node.outputs), results, strict=False))
     return values if every_value else {name: values[name] for name in graph.outputs}
 
 
