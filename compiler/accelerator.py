@@ -25,7 +25,8 @@ from accelc.compiler.memory_plan import (
 from accelc.compiler.region import RegionBuilder
 from accelc.compiler.schedule import schedule
 from accelc.compiler.split_pool import split_pools
-from accelc.compiler.tile import ConvShape, choose_conv
+from accelc.compiler.tile import choose_conv
+from accelc.compiler.tile_cost import ConvShape
 from accelc.compiler.tokens import insert_tokens
 from accelc.compiler.verify import verify
 from accelc.isa.config import AccelConfig

@@ -9,7 +9,7 @@ from accelc.compiler.layout import View, ceil_div
 from accelc.compiler.lower_eltwise import TILE_ROWS, map_rows
 from accelc.compiler.region import Parameters, RegionBuilder, ranges, requantize
 from accelc.compiler.task import Block
-from accelc.compiler.tile import MAX_COUNT
+from accelc.compiler.tile_cost import MAX_COUNT
 from accelc.compiler.window import Extent, load_window
 from accelc.isa.errors import DoesNotFitError
 from accelc.isa.spec import Gemm, Load

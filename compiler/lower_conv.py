@@ -11,7 +11,8 @@ from accelc.compiler.integer import ConvAttrs, Post
 from accelc.compiler.layout import View, ceil_div
 from accelc.compiler.region import Parameters, RegionBuilder, ranges, requantize
 from accelc.compiler.task import Block
-from accelc.compiler.tile import ConvShape, ConvTile, choose_conv
+from accelc.compiler.tile import ConvTile, choose_conv
+from accelc.compiler.tile_cost import ConvShape
 from accelc.compiler.window import Extent, Window, load_window
 from accelc.isa.config import AccelConfig
 from accelc.isa.spec import Gemm, Load

@@ -14,7 +14,8 @@ from accelc.compiler.layout import View
 from accelc.compiler.lower_conv import Output, outputs, tap_ranges
 from accelc.compiler.region import Parameters, RegionBuilder, ranges, requantize
 from accelc.compiler.task import Block
-from accelc.compiler.tile import ConvShape, Counts, PlaneTile, choose_depthwise
+from accelc.compiler.tile_cost import ConvShape, Counts
+from accelc.compiler.tile_plane import PlaneTile, choose_depthwise
 from accelc.compiler.window import Extent, Window, load_window
 from accelc.isa.config import AccelConfig
 from accelc.isa.spec import Gemm, Load
@@ -144,7 +145,6 @@ def lower_depthwise(builder: RegionBuilder, node: Node) -> None:
         conv=conv,
         pitch=x.pixel_bytes // config.inp_row_bytes,
         residual=post.add is not None,
-        depthwise=True,
     )
 
     def cycles(lines: Counts, columns: Counts, taps_y: int, taps_x: int) -> Counts:

@@ -9,7 +9,7 @@ from accelc.compiler.integer import Post
 from accelc.compiler.layout import View
 from accelc.compiler.region import Parameters, RegionBuilder, ranges
 from accelc.compiler.task import Block
-from accelc.compiler.tile import MAX_COUNT
+from accelc.compiler.tile_cost import MAX_COUNT
 from accelc.isa.errors import DoesNotFitError, UnsupportedOpError
 from accelc.isa.spec import Alu, Source
 

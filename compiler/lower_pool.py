@@ -7,7 +7,8 @@ from accelc.compiler.layout import View
 from accelc.compiler.lower_conv import outputs
 from accelc.compiler.region import RegionBuilder, ranges
 from accelc.compiler.task import Block
-from accelc.compiler.tile import ConvShape, PlaneTile, choose_pool
+from accelc.compiler.tile_cost import ConvShape
+from accelc.compiler.tile_plane import PlaneTile, choose_pool
 from accelc.compiler.window import Extent, load_window
 from accelc.isa.errors import DoesNotFitError
 from accelc.isa.spec import Alu, Source
@@ -33,7 +34,6 @@ def lower_maxpool(builder: RegionBuilder, node: Node) -> None:
         blocks_out=blocks,
         conv=conv,
         pitch=x.pixel_bytes // config.vec_row_bytes,
-        depthwise=True,
     )
     tile = choose_pool(shape, config, *conv.kernel)
     if tile is None:

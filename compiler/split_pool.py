@@ -5,7 +5,8 @@ from dataclasses import replace
 from accelc.compiler.graph import Graph, Node, TensorType
 from accelc.compiler.integer import ConvAttrs, Post
 from accelc.compiler.layout import ceil_div
-from accelc.compiler.tile import ConvShape, choose_pool
+from accelc.compiler.tile_cost import ConvShape
+from accelc.compiler.tile_plane import choose_pool
 from accelc.isa.config import AccelConfig
 
 

@@ -1,7 +1,8 @@
 import pytest
 
 from accelc.compiler.integer import ConvAttrs
-from accelc.compiler.tile import ConvShape, ConvTile, choose_conv, even_splits
+from accelc.compiler.tile import ConvTile, choose_conv
+from accelc.compiler.tile_cost import ConvShape, even_splits
 from accelc.compiler.window import axis, loaded_positions
 from accelc.isa.config import PRESETS, REFERENCE, AccelConfig
 from accelc.isa.errors import DoesNotFitError
