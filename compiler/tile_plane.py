@@ -13,6 +13,7 @@ from accelc.compiler.tile_cost import (
     READ_RUN_CYCLES,
     WRITE_RUN_CYCLES,
     ConvShape,
+    Counts,
     layer_cycles,
     loaded,
     plane_candidates,
