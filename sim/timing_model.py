@@ -19,8 +19,8 @@ from accelc.sim.faults import device_fault
 from accelc.sim.timing_bus import BUS_LATENCY, Bus, Segment
 from accelc.sim.timing_costs import Costs, costs
 
-# Fetch: from the host's start to the first address on the bus; from room for a burst to its
-# address; from a beat on the bus to the queue.
+# Fetch: from the host's start to the first address on the bus; from room for a burst to its own;
+# from a beat on the bus to the queue.
 FETCH_FIRST_ADDRESS, FETCH_ADDRESS = 1, 3
 FETCH_PASS = 4
 #: Instructions the prefetch buffer holds, and the most one burst brings.

@@ -42,17 +42,23 @@ _NOISE = ("Iimm", "Qimm", "WiPjmm")
 _LINK_FLAGS = ("-shared", *(f"-Wl,--wrap=_Z22VL_SCOPED_RAND_RESET_{name}" for name in _NOISE))
 #: The wheel was configured on its build machine: its makefile names tools that are not here and
 #: asks for -Os, which halves the speed.
-_MAKE_VARIABLES = (
-    "AR=ar",
-    "CXX=g++",
-    "LINK=g++",
-    "CFG_CXXFLAGS_PCH_I=-include",
-    "CFG_LDLIBS_THREADS=-pthread",
-    "PERL=perl",
-    "OPT_FAST=-O3",
-    "OPT_SLOW=-O1",
-    "OPT_GLOBAL=-O2",
-)
+_MAKE_VARIABLES = {
+    "AR": "ar",
+    "CXX": "g++",
+    "LINK": "g++",
+    "CFG_CXXFLAGS_PCH_I": "-include",
+    "CFG_LDLIBS_THREADS": "-pthread",
+    "PERL": "perl",
+    "OPT_FAST": "-O3",
+    "OPT_SLOW": "-O1",
+    "OPT_GLOBAL": "-O2",
+}
+
+
+def make_flags() -> str:
+    """Variables that make the wheel's makefile work here, as ``MAKEFLAGS`` or on a command line."""
+    variables = {**_MAKE_VARIABLES, "PYTHON3": sys.executable}
+    return " ".join(f"{name}={value}" for name, value in variables.items())
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,7 @@ def library(config: AccelConfig) -> Path:
     compiler = _require_compiler()
     source, harness = verilog(config), HARNESS.read_text()
     compile_flags = " ".join((*_COMPILE_FLAGS, f"-DBUS_BYTES={config.bus_bytes}"))
-    flags = (*_VERILATOR_FLAGS, *_MAKE_VARIABLES, compile_flags)
+    flags = (*_VERILATOR_FLAGS, repr(_MAKE_VARIABLES), compile_flags)
     tools = (tool.version, compiler, os.uname().machine)
     key = content_key([source, harness, *flags, *_LINK_FLAGS, *tools])
 
@@ -162,7 +168,6 @@ def library(config: AccelConfig) -> Path:
         work.mkdir()
         (work / f"{TOP}.v").write_text(source)
         (work / HARNESS.name).write_text(harness)
-        make = " ".join(f"{name}='{value}'" for name, value in _assignments())
         _run(
             [
                 str(tool.binary),
@@ -171,7 +176,7 @@ def library(config: AccelConfig) -> Path:
                 "--build-jobs",
                 str(min(2, os.cpu_count() or 1)),
                 "-MAKEFLAGS",
-                make,
+                make_flags(),
                 "-CFLAGS",
                 compile_flags,
                 "-LDFLAGS",
@@ -189,8 +194,3 @@ def library(config: AccelConfig) -> Path:
         shutil.rmtree(work)
 
     return cached_folder("rtl", key, build) / _LIBRARY
-
-
-def _assignments() -> list[tuple[str, str]]:
-    pairs = [variable.split("=", 1) for variable in _MAKE_VARIABLES]
-    return [(name, value) for name, value in pairs] + [("PYTHON3", sys.executable)]
