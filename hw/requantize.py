@@ -21,8 +21,8 @@ from accelc.isa.config import PARAM_BYTES, AccelConfig
 #: Integer bits kept of a rounded result: with an int8 zero point added, everything beyond them is
 #: beyond int8 all the same.
 NARROW_BITS = 10
-#: Multiplier bits of one partial product; an 18 x 18 multiplier takes them beside 18 bits of the
-#: other factor.
+#: Unsigned bits of a factor that one 18 x 18 multiplier takes. Each partial product has a register
+#: of its own: two such multipliers and an adder in one cycle would be the longest path of all.
 PARTIAL_BITS = 17
 #: Bits of a shift in ``prm``.
 SHIFT_BITS = 6
@@ -204,8 +204,8 @@ class Requantize(wiring.Component):
     o : ``Out(signed(8)).array(lanes)``
     """
 
-    #: Registers for the bias, the partial products and their sum.
-    PRODUCT_STAGES = 3
+    #: Registers for the bias, the partial products, and two levels of their sum.
+    PRODUCT_STAGES = 4
 
     en: Signal
     bank: Signal
@@ -251,7 +251,7 @@ class Requantize(wiring.Component):
         rounded_at = self.PRODUCT_STAGES + shift.latency
         parity = flow.setting("a_parity", rounded_at - 1)
         zero = flow.setting("a_zero", rounded_at)
-        low, high = (flow.setting(name, rounded_at + 1) for name in ("a_min", "a_max"))
+        a_min, a_max = (flow.setting(name, rounded_at + 1) for name in ("a_min", "a_max"))
         flow.extend(self.latency)
         valid = flow.valid
         m.d.comb += [shift.en.eq(valid[self.PRODUCT_STAGES]), shift.parity.eq(parity)]
@@ -289,22 +289,29 @@ class Requantize(wiring.Component):
             biased = Signal(signed(ACC_BITS), name=f"biased_{lane}", reset_less=True)
             with m.If(valid[0]):
                 m.d.sync += biased.eq(self.x[lane] + bias)
-            partials: list[Value] = []
+            # The signed accumulator in two halves, times the unsigned multiplier in one or two.
+            low, high = biased[: ACC_BITS // 2], biased[ACC_BITS // 2 :].as_signed()
+            scaled: list[Value] = []
             for half in range(halves):
                 factor = mults[1][half * part_bits : (half + 1) * part_bits]
-                partial = Signal(
-                    signed(ACC_BITS + len(factor)), name=f"partial_{half}_{lane}", reset_less=True
-                )
+                bits = ACC_BITS // 2 + len(factor)
+                part_low = Signal(bits, name=f"low_{half}_{lane}", reset_less=True)
+                part_high = Signal(signed(bits), name=f"high_{half}_{lane}", reset_less=True)
                 with m.If(valid[1]):
-                    m.d.sync += partial.eq(biased * factor)
-                partials.append(partial << half * part_bits)
+                    m.d.sync += [part_low.eq(low * factor), part_high.eq(high * factor)]
+                both = Signal(
+                    signed(ACC_BITS + len(factor)), name=f"both_{half}_{lane}", reset_less=True
+                )
+                with m.If(valid[2]):
+                    m.d.sync += both.eq((part_high << ACC_BITS // 2) + part_low)
+                scaled.append(both << half * part_bits)
             product = Signal(
                 signed(ACC_BITS + config.mult_bits), name=f"product_{lane}", reset_less=True
             )
-            with m.If(valid[2]):
-                m.d.sync += product.eq(sum(partials[1:], start=partials[0]))
-            m.d.comb += [shift.value[lane].eq(product), shift.shift[lane].eq(shifts[3])]
-            _finish(m, lane, shift.o[lane], zero, low, high, valid[rounded_at:], self.o[lane])
+            with m.If(valid[3]):
+                m.d.sync += product.eq(sum(scaled[1:], start=scaled[0]))
+            m.d.comb += [shift.value[lane].eq(product), shift.shift[lane].eq(shifts[-1])]
+            _finish(m, lane, shift.o[lane], zero, a_min, a_max, valid[rounded_at:], self.o[lane])
         m.d.comb += [self.o_valid.eq(valid[-1]), self.o_bank.eq(flow.bank[-1])]
         return m
 
@@ -323,8 +330,8 @@ class ScaledAdd(wiring.Component):
     o : ``Out(signed(8)).array(lanes)``
     """
 
-    #: Registers for the products, their sum, and the sum with the offset.
-    SUM_STAGES = 3
+    #: Registers for the partial products, their sums, the sum of both, and that with the offset.
+    SUM_STAGES = 4
     #: Two products of int8 by 25 bits and a 40-bit constant.
     SUM_BITS = 41
 
@@ -363,12 +370,12 @@ class ScaledAdd(wiring.Component):
         m.submodules.shift = shift = self.shift
         flow = Flow(m, self.en, self.bank, self.settings)
         m1, m2 = flow.setting("m1", 1), flow.setting("m2", 1)
-        offset = flow.setting("offset", 3)
+        offset = flow.setting("offset", self.SUM_STAGES)
         summed_at = 1 + self.SUM_STAGES
         amount = flow.setting("b_shift", summed_at)
         rounded_at = summed_at + shift.latency
         zero = flow.setting("b_zero", rounded_at)
-        low, high = (flow.setting(name, rounded_at + 1) for name in ("b_min", "b_max"))
+        b_min, b_max = (flow.setting(name, rounded_at + 1) for name in ("b_min", "b_max"))
         flow.extend(self.latency)
         valid = flow.valid
         m.d.comb += shift.en.eq(valid[summed_at])
@@ -377,18 +384,29 @@ class ScaledAdd(wiring.Component):
             v = Signal(signed(8), name=f"v_{lane}", reset_less=True)
             with m.If(valid[0]):
                 m.d.sync += [x.eq(self.x[lane]), v.eq(self.v[lane])]
-            scaled_x = Signal(signed(33), name=f"scaled_x_{lane}", reset_less=True)
-            scaled_v = Signal(signed(33), name=f"scaled_v_{lane}", reset_less=True)
-            with m.If(valid[1]):
-                m.d.sync += [scaled_x.eq(x * m1), scaled_v.eq(v * m2)]
-            both = Signal(signed(34), name=f"both_{lane}", reset_less=True)
+            partials = []
+            for value, factor, name in ((x, m1, "x"), (v, m2, "v")):
+                low = Signal(signed(8 + PARTIAL_BITS), name=f"low_{name}_{lane}", reset_less=True)
+                high = Signal(signed(16), name=f"high_{name}_{lane}", reset_less=True)
+                with m.If(valid[1]):
+                    m.d.sync += [
+                        low.eq(value * factor[:PARTIAL_BITS]),
+                        high.eq(value * factor[PARTIAL_BITS:].as_signed()),
+                    ]
+                partials.append((low, high))
+            (low_x, high_x), (low_v, high_v) = partials
+            low_sum = Signal(signed(9 + PARTIAL_BITS), name=f"low_sum_{lane}", reset_less=True)
+            high_sum = Signal(signed(17), name=f"high_sum_{lane}", reset_less=True)
             with m.If(valid[2]):
-                m.d.sync += both.eq(scaled_x + scaled_v)
-            total = Signal(signed(self.SUM_BITS), name=f"total_{lane}", reset_less=True)
+                m.d.sync += [low_sum.eq(low_x + low_v), high_sum.eq(high_x + high_v)]
+            both = Signal(signed(34), name=f"both_{lane}", reset_less=True)
             with m.If(valid[3]):
+                m.d.sync += both.eq((high_sum << PARTIAL_BITS) + low_sum)
+            total = Signal(signed(self.SUM_BITS), name=f"total_{lane}", reset_less=True)
+            with m.If(valid[4]):
                 m.d.sync += total.eq(both + offset)
             m.d.comb += [shift.value[lane].eq(total), shift.shift[lane].eq(amount)]
-            _finish(m, lane, shift.o[lane], zero, low, high, valid[rounded_at:], self.o[lane])
+            _finish(m, lane, shift.o[lane], zero, b_min, b_max, valid[rounded_at:], self.o[lane])
         m.d.comb += [self.o_valid.eq(valid[-1]), self.o_bank.eq(flow.bank[-1])]
         return m
 
