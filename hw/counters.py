@@ -14,7 +14,7 @@ class CounterBank(wiring.Component):
     what its event has gathered since the last visit; a read waits until the scanner comes by, and
     is exact then. One adder and one block RAM do for all.
 
-    Throughput: an event per counter and cycle. Latency: ``2 * counters + 3`` cycles for a read at
+    Throughput: an event per counter and cycle. Latency: ``2 * counters + 4`` cycles for a read at
     most.
 
     Members
@@ -66,24 +66,31 @@ class CounterBank(wiring.Component):
         m.submodules.memory = memory = Memory(shape=unsigned(32), depth=words, init=[])
         read, write = memory.read_port(), memory.write_port()
 
-        # Stage 0 reads a word, stage 1 adds and writes it.
+        # Stage 0 reads a word, stage 1 registers it, stage 2 adds and writes it.
         place0 = Signal(range(words))
         place1 = Signal(range(words))
+        place2 = Signal(range(words))
+        word2 = Signal(32)
         m.d.comb += read.addr.eq(place0)
-        m.d.sync += [place0.eq(Mux(place0 == words - 1, 0, place0 + 1)), place1.eq(place0)]
+        m.d.sync += [
+            place0.eq(Mux(place0 == words - 1, 0, place0 + 1)),
+            place1.eq(place0),
+            place2.eq(place1),
+        ]
 
-        # Events since the scanner's last visit; they are taken when it reads the low word.
+        # Events since the scanner's last visit; they are taken when the low word passes
+        # stage 1.
         gathered: list[Value] = []
         for index, weight in enumerate(self._weights):
             count = Signal(ceil_log2(words + 1), name=f"gathered{index}")
-            visited = place0 == 2 * index
+            visited = place1 == 2 * index
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
             with m.Else():
                 m.d.sync += count.eq(Mux(visited, 0, count) + self.events[index])
             gathered.append(Cat(Const(0, weight), count))
-        addend = Signal(max(len(value) for value in gathered))
-        m.d.sync += addend.eq(Mux(place0[0], 0, Array(gathered)[place0[1:]]))
+        addend2 = Signal(max(len(value) for value in gathered))
+        m.d.sync += addend2.eq(Mux(place1[0], 0, Array(gathered)[place1[1:]]))
 
         # The memory starts with anything: the first round after reset or clear takes it as 0.
         stale = Signal(range(words + 2), init=words + 1)
@@ -91,16 +98,17 @@ class CounterBank(wiring.Component):
             m.d.sync += stale.eq(words + 1)
         with m.Elif(stale != 0):
             m.d.sync += stale.eq(stale - 1)
+        m.d.sync += word2.eq(Mux(stale != 0, 0, read.data))
 
         carry = Signal()
         total = Signal(33)
         m.d.comb += [
-            total.eq(Mux(stale != 0, 0, read.data) + Mux(place1[0], carry, addend)),
-            write.addr.eq(place1),
+            total.eq(word2 + Mux(place2[0], carry, addend2)),
+            write.addr.eq(place2),
             write.data.eq(total),
             write.en.eq(1),
             self.data.eq(total),
-            self.found.eq(self.ask & (place1 == self.word)),
+            self.found.eq(self.ask & (place2 == self.word)),
         ]
-        m.d.sync += carry.eq(total[32] & ~place1[0] & ~self.clear)
+        m.d.sync += carry.eq(total[32] & ~place2[0] & ~self.clear)
         return m

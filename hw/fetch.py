@@ -30,7 +30,7 @@ class Fetch(wiring.Component):
     Data are asked for only when there is room for them: fetch never makes the read channel wait.
     Instructions pass as beats; a full queue holds back all instructions behind it.
 
-    Throughput: one beat per cycle. Latency: 4 cycles from the memory's beat to the queue.
+    Throughput: one beat per cycle. Latency: 5 cycles from the memory's beat to the queue.
 
     Members
     -------
@@ -165,18 +165,26 @@ class Fetch(wiring.Component):
         width = self._config.bus_bytes * 8
         beats_per_instruction = INSTRUCTION_BYTES // self._config.bus_bytes
 
-        # Stage 0: which beat of which instruction.
+        # Stage 0: a register behind the block RAM; which beat of which instruction.
+        valid0 = Signal()
+        beat0 = Signal(width, reset_less=True)
         index = Signal(range(beats_per_instruction))
         opcode = Signal(HEADER["opcode"].width)
         current = Signal.like(opcode)
-        header = HEADER(prefetched.r_data[:HEADER_BITS])
+        header = HEADER(beat0[:HEADER_BITS])
         step = Signal()
-        m.d.comb += current.eq(Mux(index == 0, header.opcode, opcode))
+        m.d.comb += [
+            current.eq(Mux(index == 0, header.opcode, opcode)),
+            prefetched.r_en.eq(~valid0 | step),
+        ]
+        with m.If(prefetched.r_en):
+            m.d.sync += [valid0.eq(prefetched.r_rdy), beat0.eq(prefetched.r_data)]
 
         # Stage 1: a beat and what may be wrong with it.
         valid1 = Signal()
         beat1 = Signal(width, reset_less=True)
-        allowed1 = Signal(width, reset_less=True)
+        # one bit per byte in which a reserved bit is set
+        reserved1 = Signal(width // 8, reset_less=True)
         last1 = Signal(reset_less=True)
         finish1 = Signal(reset_less=True)
         header1 = Signal(reset_less=True)
@@ -205,20 +213,21 @@ class Fetch(wiring.Component):
                 m.d.comb += header_bad.eq(1)
         m.d.comb += [
             blocked.eq((target1 & ~Cat(stream_.ready for stream_ in self.o)).any()),
-            bad1.eq(valid1 & (header1 | (beat1 & ~allowed1).any())),
+            bad1.eq(valid1 & (header1 | reserved1.any())),
             passed.eq(valid1 & ~bad1 & ~blocked),
             step.eq(
-                prefetched.r_rdy & ~self.finished & (~valid1 | passed)
+                valid0 & ~self.finished & (~valid1 | passed)
                 & ~(valid1 & last1 & finish1) & (self.error == ErrorCode.NONE)
             ),
-            prefetched.r_en.eq(step),
         ]  # fmt: skip
         with m.If(step):
             m.d.sync += [
                 index.eq(index + 1 if beats_per_instruction > 1 else 0),
                 opcode.eq(current),
-                beat1.eq(prefetched.r_data),
-                allowed1.eq(allowed),
+                beat1.eq(beat0),
+                reserved1.eq(
+                    Cat((beat0 & ~allowed).word_select(i, 8).any() for i in range(width // 8))
+                ),
                 last1.eq(index == beats_per_instruction - 1),
                 finish1.eq(current == Opcode.FINISH),
                 header1.eq((index == 0) & header_bad),

@@ -231,7 +231,7 @@ class Load(wiring.Component):
     Up to ``queue_depth`` instructions are between the two, so that addresses of later instructions
     leave while data of earlier ones arrive.
 
-    Throughput: one beat per cycle, also from instruction to instruction. Latency: 6 cycles from the
+    Throughput: one beat per cycle, also from instruction to instruction. Latency: 7 cycles from the
     instruction to its first burst, 3 from its last beat to ``done``.
 
     Members
@@ -280,7 +280,9 @@ class Load(wiring.Component):
         layout = job_layout(config)
         m.submodules.jobs = jobs = Fifo(layout, depth=config.queue_depth)
         m.submodules.receiver = receiver = LoadReceiver(config)
-        wiring.connect(m, runs.o, bursts.i)
+        m.submodules.between = between = Fifo(runs.o.payload.shape(), depth=2)
+        wiring.connect(m, runs.o, between.i)
+        wiring.connect(m, between.o, bursts.i)
         wiring.connect(m, wiring.flipped(self.ar), bursts.o)
         wiring.connect(m, wiring.flipped(self.r), receiver.r)
         wiring.connect(m, jobs.o, receiver.i)
@@ -302,11 +304,12 @@ class Load(wiring.Component):
         leave1 = Signal()
         accept = Signal()
         m.d.comb += [
-            self.i.ready.eq(~valid1 | leave1),
+            # the queue needs longer than the cycle lost here for its next instruction
+            self.i.ready.eq(~valid1),
             accept.eq(self.i.valid & self.i.ready),
         ]
-        with m.If(self.i.ready):
-            m.d.sync += valid1.eq(self.i.valid)
+        with m.If(accept | leave1):
+            m.d.sync += valid1.eq(accept)
         has_data = Signal()
         has_planes = Signal()
         m.d.comb += [

@@ -24,7 +24,7 @@ class Store(wiring.Component):
     """The STORE unit: addresses run ahead of data, acknowledgements come behind.
 
     Throughput: one beat per cycle, also from instruction to instruction; up to ``queue_depth``
-    instructions are in flight. Latency: 6 cycles from the instruction to its first burst; ``done``
+    instructions are in flight. Latency: 7 cycles from the instruction to its first burst; ``done``
     comes with the acknowledgement of its last.
 
     Members
@@ -87,7 +87,9 @@ class Store(wiring.Component):
         m.submodules.bursts = bursts = BurstSplitter(config)
         m.submodules.engine = engine = WriteEngine(config)
         m.submodules.starts = starts = Fifo(unsigned(start_bits), depth=config.queue_depth)
-        wiring.connect(m, runs.o, bursts.i)
+        m.submodules.between = between = Fifo(runs.o.payload.shape(), depth=2)
+        wiring.connect(m, runs.o, between.i)
+        wiring.connect(m, between.o, bursts.i)
         wiring.connect(m, bursts.o, engine.i)
         wiring.connect(m, starts.o, engine.i_start)
         wiring.connect(m, wiring.flipped(self.out_read), engine.scratch)
@@ -117,11 +119,12 @@ class Store(wiring.Component):
         zeros = Const(0, row_beats)
         m.d.comb += [
             empty.eq((fields.n0 == 0) | (fields.n1 == 0) | (fields.n2 == 0)),
-            self.i.ready.eq(~valid1 | leave1),
+            # the queue needs longer than the cycle lost here for its next instruction
+            self.i.ready.eq(~valid1),
             accept.eq(self.i.valid & self.i.ready),
         ]
-        with m.If(self.i.ready):
-            m.d.sync += valid1.eq(self.i.valid)
+        with m.If(accept | leave1):
+            m.d.sync += valid1.eq(accept)
         with m.If(accept):
             m.d.sync += [
                 empty1.eq(empty),
