@@ -1,6 +1,6 @@
 """One ONNX operator at a time: evaluate it, infer its outputs, ask whether it exists."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,8 @@ from accelc.isa.errors import ModelError
 _ML_DOMAIN = "ai.onnx.ml"
 #: First DequantizeLinear that onnx.reference implements.
 _DEQUANTIZE_OPSET = 19
+#: First Softmax that works along one axis.
+_SOFTMAX_OPSET = 13
 
 
 #: A sequence, an optional or a tensor of unknown rank: only ``onnx.reference`` handles them.
@@ -106,10 +108,10 @@ def run(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
     Raises:
         ModelError: the reference rejects the inputs or lacks the operator.
     """
-    if node.op == "MaxPool" and inputs[0].dtype in (np.int8, np.uint8):
-        # onnx.reference pads integers with NaN; float32 holds them all
-        pooled = run(node, [inputs[0].astype(np.float32)], opset)
-        return [pooled[0].astype(inputs[0].dtype), *pooled[1:]]
+    if node.op in _REPAIRED:
+        repaired = _REPAIRED[node.op](node, inputs, opset)
+        if repaired is not None:
+            return repaired
     evaluator, names = _evaluator(node, inputs, opset)
     feeds = dict(zip(names, (x for x in inputs if x is not None), strict=True))
     try:
@@ -121,6 +123,56 @@ def run(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
             f"{node.op} {node.name!r} cannot be evaluated:"
             f" {line[0] if line else type(error).__name__}"
         ) from error
+
+
+def _integer_pool(node: Node, inputs: Sequence[Any], opset: int) -> list[Any] | None:
+    """``onnx.reference`` pads integers with NaN; float32 holds them all."""
+    x = inputs[0]
+    if x.dtype not in (np.int8, np.uint8):
+        return None
+    pooled = run(node, [x.astype(np.float32)], opset)
+    return [pooled[0].astype(x.dtype), *pooled[1:]]
+
+
+def _flat_softmax(node: Node, inputs: Sequence[Any], opset: int) -> list[Any] | None:
+    """``onnx.reference`` only knows the meaning from opset 13 on: one axis. Before, everything from
+    ``axis`` on was one vector."""
+    x = inputs[0]
+    if opset >= _SOFTMAX_OPSET:
+        return None
+    axis = node.attrs.get("axis", 1) % max(x.ndim, 1)
+    rows = x.reshape(int(np.prod(x.shape[:axis])), -1) if x.size else x
+    flat = node.with_(attrs={"axis": -1})
+    return [y.reshape(x.shape) for y in run(flat, [rows], _SOFTMAX_OPSET)]
+
+
+def _cropping_pad(node: Node, inputs: Sequence[Any], opset: int) -> list[Any] | None:
+    """``onnx.reference`` cannot remove elements, which is what negative pads mean."""
+    x, *rest = inputs
+    pads = np.asarray(rest[0] if rest else node.attrs["pads"])
+    if (pads >= 0).all():
+        return None
+    axes = rest[2] if len(rest) > 2 and rest[2] is not None else range(x.ndim)
+    begins, ends = pads.reshape(2, -1)
+    cut = [slice(None)] * x.ndim
+    for axis, begin, end in zip(axes, begins, ends, strict=True):
+        cut[axis] = slice(max(0, -begin), x.shape[axis] - max(0, -end))
+    grown = np.maximum(pads, 0)
+    if rest:
+        return run(node, [x[tuple(cut)], grown, *rest[1:]], opset)
+    return run(
+        node.with_(attrs={**node.attrs, "pads": tuple(grown.tolist())}), [x[tuple(cut)]], opset
+    )
+
+
+#: Operators ``onnx.reference`` gets wrong in some cases: the results there, else None.
+_REPAIRED: dict[str, Callable[[Node, Sequence[Any], int], list[Any] | None]] = {
+    "MaxPool": _integer_pool,
+    "Softmax": _flat_softmax,
+    "LogSoftmax": _flat_softmax,
+    "Hardmax": _flat_softmax,
+    "Pad": _cropping_pad,
+}
 
 
 def _evaluator(
