@@ -1,4 +1,4 @@
-"""Resize and Upsample: nearest neighbour and linear interpolation."""
+"""Resize and Upsample: nearest neighbour, linear and cubic interpolation."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 from accelc.compiler.cpu.copies import table_copy
 from accelc.compiler.cpu.expressions import FLOATS
 from accelc.compiler.cpu.ir import Index, Kernel
-from accelc.compiler.cpu.lanes import INT64
+from accelc.compiler.cpu.lanes import INT64, Val
 from accelc.compiler.cpu.move import native
 from accelc.compiler.cpu.parse import require, text
 from accelc.compiler.cpu.plan import NotNative, Plan
@@ -45,10 +45,33 @@ def scales_of(plan: Plan, node: Node) -> list[float]:
     return scales
 
 
-def coordinates(mode: str, extent: int, out: int, scale: float) -> Array:
+def region_of_interest(plan: Plan, node: Node, transform: str) -> list[tuple[float, float]]:
+    """First and last position of every axis as a share of it; all of it except when cropping.
+
+    Raises:
+        NotNative: the region is computed at run time.
+    """
+    rank = len(plan.shape(node.inputs[0]))
+    regions = [(0.0, 1.0)] * rank
+    if transform == "tf_crop_and_resize":
+        known = plan.known(node.inputs[1]) if node.inputs[1] else None
+        require(known is not None, "region not known at compile time")
+        assert known is not None
+        axes = [int(a) % rank for a in node.attrs.get("axes") or range(rank)]
+        for axis, (start, end) in zip(axes, known.reshape(2, -1).T, strict=True):
+            regions[axis] = (float(start), float(end))
+    return regions
+
+
+def coordinates(
+    mode: str, extent: int, out: int, scale: float, region: tuple[float, float] = (0.0, 1.0)
+) -> Array:
     """Where in the input every output position lies, ``(out,)`` float32.
 
     In single precision as onnxruntime computes it: rounding decides between neighbours.
+
+    Raises:
+        NotNative: unknown mode, or a region beyond the input.
     """
     x = np.arange(out, dtype=np.float32)
     half, factor = np.float32(0.5), np.float32(scale)
@@ -67,6 +90,13 @@ def coordinates(mode: str, extent: int, out: int, scale: float) -> Array:
             return x / factor
         case "tf_half_pixel_for_nn":
             return (x + half) / factor
+        case "tf_crop_and_resize":
+            start, end = (np.float32(v) for v in region)
+            require(bool(0 <= start <= 1 and 0 <= end <= 1), "region beyond the input")
+            last = np.float32(extent - 1)
+            if out == 1:
+                return x + half * (start + end) * last
+            return start * last + x * (end - start) * last / np.float32(out - 1)
     raise NotNative(f"coordinate mode {mode}")
 
 
@@ -86,6 +116,32 @@ def nearest(mode: str, x: Array, extent: int) -> Array:
     return index.clip(0, extent - 1).astype(np.int64)
 
 
+def linear(place: Array, extent: int) -> tuple[Array, Array]:
+    """The two neighbours of every position and their weights, ``(2, out)``."""
+    place = place.clip(0, extent - 1)
+    low = np.floor(place)
+    share = place - low
+    taps = np.stack([low, np.minimum(low + 1, extent - 1)]).astype(np.int64)
+    return taps, np.stack([1 - share, share])
+
+
+def cubic(place: Array, extent: int, a: float, exclude_outside: bool) -> tuple[Array, Array]:
+    """The four neighbours of every position and their weights, ``(4, out)``.
+
+    Beyond the border its own value counts again, or nothing with ``exclude_outside``.
+    """
+    low = np.floor(place)
+    s = place - low
+    near = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (s, 1 - s)]
+    far = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in (1 + s, 2 - s)]
+    taps = np.stack([low - 1, low, low + 1, low + 2]).astype(np.int64)
+    weights = np.stack([far[0], *near, far[1]])
+    if exclude_outside:
+        weights = np.where((taps >= 0) & (taps < extent), weights, 0)
+        weights /= weights.sum(axis=0)
+    return taps.clip(0, extent - 1), weights
+
+
 @dataclass(frozen=True)
 class Interpolation:
     """Along the middle axis of ``(outer, extent, inner)``, to ``out`` positions."""
@@ -95,41 +151,46 @@ class Interpolation:
     extent: int
     out: int
     inner: int
+    #: Neighbours every position is made of.
+    taps: int
 
 
 def emit_interpolation(k: Kernel, s: Interpolation) -> None:
-    """Pointers: x, lower and upper neighbour int64 ``(out,)``, upper's weight ``(out,)``, out."""
-    source, low, high, weight, target = k.args
+    """Pointers: x, neighbours int64 ``(taps, out)``, their weights ``(taps, out)``, out."""
+    source, table, weight, target = k.args
     dtype = np.dtype(s.dtype)
     lanes = k.lanes_of(dtype)
+
+    def weighted(values: list[Val], weights: list[Val]) -> Val:
+        total = values[0] * weights[0]
+        for value, share in zip(values[1:], weights[1:], strict=True):
+            total = total + value * share
+        return total
 
     def block(outer: Index) -> None:
         base = k.imul(outer, s.extent * s.inner)
         write = k.imul(outer, s.out * s.inner)
 
         def position(i: Index) -> None:
-            reads = [
-                k.iadd(base, k.imul(k.load(table, INT64, i).value, s.inner))
-                for table in (low, high)
-            ]
-            share = k.load(weight, dtype, i)
+            at = [k.iadd(i, tap * s.out) for tap in range(s.taps)]
+            reads = [k.iadd(base, k.imul(k.load(table, INT64, t).value, s.inner)) for t in at]
+            shares = [k.load(weight, dtype, t) for t in at]
 
             def strip(first: Index, n: int) -> None:
-                a, b = (k.load(source, dtype, k.iadd(read, first), n) for read in reads)
-                w = k.splat(share, n)
-                k.store(
-                    a * (1.0 - w) + b * w, target, k.affine((write, 1), (i, s.inner), (first, 1))
-                )
+                values = [k.load(source, dtype, k.iadd(read, first), n) for read in reads]
+                total = weighted(values, [k.splat(share, n) for share in shares])
+                k.store(total, target, k.affine((write, 1), (i, s.inner), (first, 1)))
 
             k.strips(s.inner, lanes, strip)
 
         def line(first: Index, n: int) -> None:
-            a, b = (
-                k.load_indexed(k.at(source, dtype, base), dtype, k.load(table, INT64, first, n))
-                for table in (low, high)
-            )
-            w = k.load(weight, dtype, first, n)
-            k.store(a * (1.0 - w) + b * w, target, k.iadd(write, first))
+            at = [k.iadd(first, tap * s.out) for tap in range(s.taps)]
+            values = [
+                k.load_indexed(k.at(source, dtype, base), dtype, k.load(table, INT64, t, n))
+                for t in at
+            ]
+            total = weighted(values, [k.load(weight, dtype, t, n) for t in at])
+            k.store(total, target, k.iadd(write, first))
 
         if s.inner == 1:
             k.strips(s.out, lanes, line)
@@ -149,12 +210,15 @@ def lower_resize(plan: Plan, node: Node) -> None:
     transform = text(node.attrs.get("coordinate_transformation_mode", transform))
     rounding = text(node.attrs.get("nearest_mode", "floor" if old else "round_prefer_floor"))
     require(not node.attrs.get("antialias"), "antialias")
-    require(not node.attrs.get("exclude_outside"), "exclude_outside")
     shape, target = plan.shape(x), plan.shape(out)
     scales = scales_of(plan, node)
     places: list[Array | None] = [
-        None if scale == 1.0 and extent == size else coordinates(transform, extent, size, scale)
-        for scale, extent, size in zip(scales, shape, target, strict=True)
+        None
+        if scale == 1.0 and extent == size and region == (0, 1)
+        else coordinates(transform, extent, size, scale, region)
+        for scale, extent, size, region in zip(
+            scales, shape, target, region_of_interest(plan, node, transform), strict=True
+        )
     ]
     if mode == "nearest":
         tables = [
@@ -163,7 +227,7 @@ def lower_resize(plan: Plan, node: Node) -> None:
         ]
         table_copy(plan, x, out, tables)
         return
-    require(mode in ("linear", "bilinear"), f"mode {mode}")
+    require(mode in ("linear", "bilinear", "cubic"), f"mode {mode}")
     require(plan.dtype(x) in FLOATS, "element type")
     axes = [axis for axis, place in enumerate(places) if place is not None]
     if not axes:
@@ -173,25 +237,24 @@ def lower_resize(plan: Plan, node: Node) -> None:
     for axis in axes:
         place, extent = places[axis], shape[axis]
         assert place is not None
-        place = place.clip(0, extent - 1)
-        low = np.floor(place).astype(np.int64)
-        high = np.minimum(low + 1, extent - 1)
+        if mode == "cubic":
+            coefficient = float(node.attrs.get("cubic_coeff_a", -0.75))
+            outside = bool(node.attrs.get("exclude_outside"))
+            taps, weights = cubic(place, extent, coefficient, outside)
+        else:
+            taps, weights = linear(place, extent)
         params = Interpolation(
             plan.dtype(x).name,
             math.prod(current[:axis]),
             extent,
             target[axis],
             math.prod(current[axis + 1 :]),
+            len(taps),
         )
         current[axis] = target[axis]
         result = out if axis == axes[-1] else plan.temporary(current, plan.dtype(x))
-        weight = plan.constant((place - low).astype(plan.dtype(out)))
-        plan.call(
-            emit_interpolation,
-            params,
-            [x, plan.constant(low), plan.constant(high), weight],
-            [result],
-        )
+        tables = [plan.constant(taps), plan.constant(weights.astype(plan.dtype(out)))]
+        plan.call(emit_interpolation, params, [x, *tables], [result])
         x = result
 
 
