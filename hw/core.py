@@ -137,8 +137,11 @@ class Core(wiring.Component):
         def bits(signals: Iterable[Signal]) -> Value:
             return Cat(signals)
 
+        # A single instruction may take long: what it reads and writes is progress, too.
         progress = [d.start for d in dispatchers] + [unit.done for unit in units]
-        progress += [gemm.issue, alu.out_write.en, arbiter.beat, store.beat, store.b.valid]
+        progress += [gemm.inp_read.en, alu.vin_read.en, alu.out_write.en]
+        progress += [port.en for port in load.scratch]
+        progress += [arbiter.beat, store.beat, store.b.valid]
         waiting = bits(d.waiting for d in dispatchers)
         m.d.comb += [
             control.waiting.eq(waiting),

@@ -342,3 +342,20 @@ def test_parameters_stand_still_while_busy() -> None:
         assert await bench.master.read(ctx, "load_retired") == 1
 
     bench.run(host)
+
+
+def test_long_instructions_do_not_wake_the_watchdog() -> None:
+    """Hundreds of cycles without a token or a beat on the bus, but none without work."""
+    bench = CoreBench(SMALL, MEMORY_BYTES, latency=20)
+    window = Gemm(window=1, inp=0, wgt=0, acc=0, n_y=60, n_x=4, inp_x=1, first=4, step=1, n_t=1)
+    padding = load(0, n2=0, pad_top=64)
+    p = program(load(64), window, padding, padding, padding, padding, padding, Finish())
+    bench.place(p)
+
+    async def host(ctx: SimulatorContext) -> None:
+        await bench.master.write(ctx, "watchdog_cycles", 90)
+        await bench.start(ctx, p)
+        assert await bench.wait(ctx) == STATUS_DONE
+        assert await bench.counter(ctx, "cycles") > 400
+
+    bench.run(host)
