@@ -41,8 +41,9 @@ class AluUnit(wiring.Component):
     ``vin`` has one read port; with ``source = acc`` it takes one, and more when the matrix unit
     reads the same accumulator bank.
 
-    Throughput as above, about 4 cycles lost between instructions; at most two instructions are in
-    the pipeline. Latency from issue to the written chunk: ``latency`` cycles.
+    Throughput as above, about 4 cycles lost between instructions. Two instructions at most are in
+    the pipeline, so that of instructions with fewer reads than it has stages two take as long as
+    one. Latency from issue to the cycle that writes the chunk: ``latency``.
 
     Members
     -------

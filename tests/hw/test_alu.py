@@ -335,9 +335,15 @@ def test_narrow_unit_takes_a_cycle_per_chunk() -> None:
 
 def test_instructions_follow_each_other() -> None:
     config = small("1x4x4")
-    run = check(config, [rows_alu(Source.ACC, 24, a_zero=n) for n in range(6)])
+    run = check(config, [rows_alu(Source.ACC, 32, a_zero=n) for n in range(6)])
     gaps = np.diff(run.done)
-    assert (gaps <= 24 + 4).all(), gaps
+    assert (gaps <= 32 + 4).all(), gaps
+
+
+def test_short_instructions_share_the_pipeline() -> None:
+    config = small("1x4x4")
+    run = check(config, [rows_alu(Source.ACC, 1, a_zero=n) for n in range(9)])
+    assert run.done[-1] - run.done[0] <= 4 * (run.dut.unit.latency + 12)
 
 
 def test_waits_for_an_accumulator_bank() -> None:

@@ -121,6 +121,7 @@ def test_single_visits_one_position() -> None:
     simulator.run()
 
 
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_channels_must_follow_loop_order() -> None:
     with pytest.raises(ValueError, match="channel 'x' must list loops"):
         LoopNest({"a": 4, "b": 4}, {"x": ("b", "a")})
