@@ -126,7 +126,7 @@ class AluUnit(wiring.Component):
                 m.d.sync += self.error.eq(ErrorCode.ILLEGAL_FIELD)
             with m.Else():
                 m.d.sync += checked.eq(1)
-                m.d.sync += empty.eq(any_of(*(fields[n] == 0 for n in COUNTS.values())))
+                m.d.sync += empty.eq(any_of(fields.n0 == 0, fields.n1 == 0, fields.n2 == 0))
 
         # The arithmetic's settings, one bank per instruction in the pipeline.
         settings = Signal(data.ArrayLayout(SETTINGS, BANKS))

@@ -367,6 +367,8 @@ def test_empty_instructions_retire() -> None:
         ({"scale": 0}, ErrorCode.ILLEGAL_FIELD),
         ({"n_kx": 2}, ErrorCode.ILLEGAL_FIELD),
         ({"n_ky": 2}, ErrorCode.ILLEGAL_FIELD),
+        ({"source": int(Source.VIN), "n_kx": 0}, ErrorCode.ILLEGAL_FIELD),
+        ({"source": int(Source.VIN), "n_ky": 0, "n0": 0}, ErrorCode.ILLEGAL_FIELD),
         ({"src": 29}, ErrorCode.ROW_OUT_OF_RANGE),
         ({"src_2": 0xFFFF}, ErrorCode.ROW_OUT_OF_RANGE),
         ({"dst": 61}, ErrorCode.ROW_OUT_OF_RANGE),
