@@ -21,6 +21,7 @@ from accelc.isa.program import Program
 from accelc.isa.spec import Alu, Buffer, Finish, Gemm, Instruction, Load, Source, Store, Unit
 
 _UNITS = tuple(Unit)
+_BUFFERS = frozenset(map(int, Buffer))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ class _Verifier:
     def _transfer_faults(self, i: Load | Store) -> Iterator[str]:
         bus = self.config.bus_bytes
         if isinstance(i, Load):
-            if i.buffer not in set(Buffer):
+            if i.buffer not in _BUFFERS:
                 yield f"buffer {i.buffer} is no scratchpad"
                 return
             pads = i.pad_top or i.pad_bottom or i.pad_left or i.pad_right
