@@ -16,8 +16,6 @@ from accelc.compiler.graph import Graph
 from accelc.compiler.layout import pack, unpack
 from accelc.compiler.partition import Place, partition, subgraph
 from accelc.compiler.pipeline import build_graph, place_nodes
-from accelc.evaluate import evaluate
-from accelc.inputs import read_labelled
 from accelc.isa.config import PRESETS, AccelConfig
 from accelc.session import make_device
 from accelc.sim.device import MemoryModel
@@ -117,25 +115,6 @@ def test_everything_but_the_edges_runs_on_the_accelerator(network: str) -> None:
     on_cpu = {p.op for p in model.placements if p.place is Place.CPU}
     assert on_cpu <= ON_CPU
     assert sum(step.place is Place.ACCELERATOR for step in model.steps) == 1
-
-
-@pytest.mark.parametrize(
-    ("network", "data", "correct", "samples"),
-    [
-        ("digits", ROOT / "models" / "digits_test.npz", 446, 450),
-        ("kws", SHARED / "data" / "kws_500.npz", 459, 500),
-        ("ic", SHARED / "data" / "cifar10_250.npz", 219, 250),
-        ("vww", SHARED / "data" / "vww_200.npz", 176, 200),
-    ],
-)
-def test_accuracy_is_that_of_the_reference(
-    network: str, data: Path, correct: int, samples: int
-) -> None:
-    session = accelc.load(accelc.compile(require(network)))
-    labelled = read_labelled(data, session.inputs, None)
-    (tally,), _ = evaluate([session], labelled.batches(), [None])
-    assert tally.labelled == samples
-    assert tally.correct >= correct
 
 
 @pytest.mark.rtl

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from numpy.typing import NDArray
 
 from accelc.compiler.frontend import build
 from accelc.compiler.integer_reference import evaluate
@@ -37,16 +36,6 @@ def network(name: str) -> Path:
     return path
 
 
-def images(name: str) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Labelled int8 images of the shared data."""
-    path = SHARED / "data" / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not in {SHARED / 'data'}")
-    with np.load(path) as data:
-        x = data["x"]
-        return (x if x.dtype == np.int8 else (x.astype(np.int16) - 128).astype(np.int8)), data["y"]
-
-
 @pytest.mark.parametrize("name", [*NETWORKS, "digits"])
 def test_everything_between_the_edges_is_integer(name: str) -> None:
     graph = build(network(name))
@@ -65,30 +54,6 @@ def test_residual_blocks_are_one_operator() -> None:
     graph = build(network("t_ic_resnet8_q"))
     assert Counter(n.op for n in graph.nodes)["int.conv"] == 11
     assert sum(n.attrs["post"].add is not None for n in graph.nodes if n.op == "int.conv") == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "dimension", "floor"),
-    [
-        ("t_kws_dscnn_q", "kws_500", "unk__232", 0.918),
-        ("t_ic_resnet8_q", "cifar10_250", "unk__259", 0.876),
-        ("t_vww_q", "vww_200", "unk__618", 0.88),
-    ],
-)
-def test_accuracy(name: str, data: str, dimension: str, floor: float) -> None:
-    path = network(name)
-    x, labels = images(data)
-    graph = build(path, dims={dimension: len(x)})
-    (y,) = evaluate(graph, {graph.inputs[0]: x}).values()
-    assert float((y.argmax(axis=1) == labels).mean()) >= floor
-
-
-def test_accuracy_of_the_shipped_model() -> None:
-    with np.load(ROOT / "models" / "digits_test.npz") as data:
-        x, labels = data["x"].astype(np.float32).reshape(-1, 1, 8, 8), data["y"]
-    graph = build(DIGITS, dims={"batch": len(x)})
-    (y,) = evaluate(graph, {"image": x}).values()
-    assert float((y.argmax(axis=1) == labels).mean()) >= 0.98
 
 
 def runtime_values(path: Path, names: list[str], feeds: dict[str, Any]) -> dict[str, Any]:
