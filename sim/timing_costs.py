@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from accelc.isa.config import LUT_ENTRIES, AccelConfig
 from accelc.isa.spec import Opcode, Source
 from accelc.sim.descriptors import Descriptors
+from accelc.sim.timing_hazards import hazard_stalls
 
 Values = NDArray[np.int64]
 
@@ -25,7 +26,7 @@ class Costs:
         tiles: weight tiles of a GEMM.
         rows: input rows a GEMM streams past each tile.
         fires: rows of a GEMM, over all tiles, that make the array compute.
-        reads_acc: share of a GEMM's fired rows that read their accumulator.
+        hazards: cycles a GEMM waits for accumulators still being written.
         chunks: cycles an ALU reads operands.
         from_acc: 1 where ALU reads the accumulators.
     """
@@ -38,7 +39,7 @@ class Costs:
     tiles: Values
     rows: Values
     fires: Values
-    reads_acc: NDArray[np.float64]
+    hazards: Values
     chunks: Values
     from_acc: Values
 
@@ -114,7 +115,18 @@ def costs(config: AccelConfig, d: Descriptors) -> Costs:
     tiles = n_o * k0 * k1 * k2
     columns = np.where(window == 1, np.maximum((n_x - first + step) // np.maximum(step, 1), 0), n_x)
     fires = tiles * n_y * columns
-    clears = np.where(accumulate == 1, 0, n_o * n_y * columns)
+    reading = np.where(accumulate == 1, tiles, tiles - n_o)
+    spacing = np.where(window == 1, n_t * step, 1)
+    acc_y, acc_x = get(op, "acc_y", "acc_x")
+    hazards = reading * np.array(
+        [
+            hazard_stalls(*nest)
+            for nest in zip(
+                *(v.tolist() for v in (n_y, columns, acc_y, acc_x, spacing)), strict=True
+            )
+        ],
+        np.int64,
+    )
 
     op_alu = Opcode.ALU
     n0, n1, n2, n_ky, n_kx = get(op_alu, "n0", "n1", "n2", "n_ky", "n_kx")
@@ -131,7 +143,7 @@ def costs(config: AccelConfig, d: Descriptors) -> Costs:
         tiles=spread(op, tiles),
         rows=spread(op, n_y * n_x * np.where(window == 1, n_t, 1)),
         fires=spread(op, fires),
-        reads_acc=spread(op, 1 - clears / np.maximum(fires, 1)),
+        hazards=spread(op, hazards),
         chunks=spread(op_alu, n0 * n1 * n2 * reads * per_row),
         from_acc=spread(op_alu, (source == Source.ACC).astype(np.int64)),
     )

@@ -21,7 +21,7 @@ from accelc.sim.timing_costs import Costs, costs
 
 # Fetch: from the host's start to the first address on the bus; from room for a burst to its own;
 # from a beat on the bus to the queue.
-FETCH_FIRST_ADDRESS, FETCH_ADDRESS = 1, 3
+FETCH_FIRST_ADDRESS, FETCH_ADDRESS = 5, 2
 FETCH_PASS = 4
 #: Instructions the prefetch buffer holds, and the most one burst brings.
 PREFETCH, FETCH_BURST = 8, 4
@@ -31,7 +31,7 @@ QUEUE_LATENCY, QUEUE_GAP = 3, 2
 #: From retiring to the token's receiver starting.
 TOKEN = 1
 #: From dispatch to the first address; from the last beat to retiring; instructions in flight.
-LOAD_ADDRESS, LOAD_RETIRE, LOAD_IN_FLIGHT = 6, 3, 7
+LOAD_ADDRESS, LOAD_RETIRE, LOAD_IN_FLIGHT = 8, 1, 8
 #: From dispatch to the first beat; from the last response to retiring; instructions in flight.
 STORE_DATA, STORE_RETIRE, STORE_IN_FLIGHT = 9, 1, 5
 #: From dispatch to the first weight row read; to the first row issued; between the rows of two
@@ -40,8 +40,11 @@ GEMM_WEIGHTS, GEMM_ROWS, GEMM_GAP, GEMM_SWAP = 5, 8, 4, 0
 #: From issue to retiring, beside the array's latency; from the last tile begun to the next
 #: instruction's dispatch.
 GEMM_RETIRE, GEMM_ACCEPT = 5, 1
-#: From dispatch to the first row; between two instructions' rows; from the last row to retiring.
-ALU_ROWS, ALU_GAP, ALU_RETIRE = 8, 4, 23
+#: From dispatch to the first row; between two instructions' rows; from retiring to the first row of
+#: the next but one; from the next instruction's dispatch to the first row of this one.
+ALU_ROWS, ALU_GAP, ALU_BANK, ALU_HOLD = 8, 3, 9, 5
+#: From the last row to retiring; what the optional stages add.
+ALU_RETIRE, ALU_ADD, ALU_LUT = 11, 11, 2
 #: From the last thing retired to done.
 FINISH = 0
 
@@ -111,6 +114,9 @@ class TimingModel:
         self.rows_end = [0.0] * len(Unit)
         self.last_take = 0.0
         self.issue_free = 0.0
+        #: When the vector unit's last but one and last instruction retire.
+        self.alu_retired = (0.0, 0.0)
+        self.alu_pipeline = ALU_RETIRE + ALU_ADD * config.add + ALU_LUT * config.lut
         # Plain lists: indexing NumPy arrays one by one is slow.
         self.c_beats = self.costs.beats.tolist()
         self.c_bursts = self.costs.bursts.tolist()
@@ -119,6 +125,7 @@ class TimingModel:
         self.c_lead = self.costs.lead.tolist()
         self.c_tiles = self.costs.tiles.tolist()
         self.c_rows = self.costs.rows.tolist()
+        self.c_hazards = self.costs.hazards.tolist()
         self.c_chunks = self.costs.chunks.tolist()
 
     def at(self, time: float, kind: int, argument: int) -> None:
@@ -187,9 +194,11 @@ class TimingModel:
             self.last_pass = now
             self.passed += 1
             if unit is not None:
-                self.queue_time[index] = now + QUEUE_LATENCY
+                # The queue has all it keeps before the last beats, which are reserved, have passed.
+                early = per - (self.interval[unit] - QUEUE_GAP)
+                self.queue_time[index] = now + max(QUEUE_LATENCY - early, 0)
                 self.pushed[unit] += 1
-                self.wake(now, now + QUEUE_LATENCY, unit)
+                self.wake(now, self.queue_time[index], unit)
             self.ask(now + FETCH_ADDRESS)
 
     # Dispatch
@@ -288,9 +297,10 @@ class TimingModel:
             return
         weights = max(now + GEMM_WEIGHTS, self.last_take + GEMM_SWAP) + block
         begin = max(ready, weights)
+        rows += self.c_hazards[index] / tiles
         period = max(rows, block + GEMM_SWAP)
         last = begin + (tiles - 1) * period
-        self.stall += begin - ready + (tiles - 1) * (period - rows)
+        self.stall += begin - ready + (tiles - 1) * (period - rows) + self.c_hazards[index]
         self.last_take = last
         self.rows_end[Unit.GEMM] = last + rows
         # The next instruction is accepted when the last tile's weights are being read.
@@ -299,11 +309,17 @@ class TimingModel:
         self.at(last + rows + GEMM_RETIRE + array_latency(self.config), _RETIRE, index)
 
     def start_alu(self, now: float, index: int) -> None:
-        begin = max(now + ALU_ROWS, self.rows_end[Unit.ALU] + ALU_GAP)
+        begin = max(
+            now + ALU_ROWS,
+            self.rows_end[Unit.ALU] + ALU_GAP,
+            self.alu_retired[0] + ALU_BANK,
+        )
         end = begin + self.c_chunks[index]
         self.rows_end[Unit.ALU] = end
-        self.accept[Unit.ALU] = end
-        self.at(end + ALU_RETIRE, _RETIRE, index)
+        # One more instruction waits inside the unit.
+        self.accept[Unit.ALU] = begin - ALU_HOLD
+        self.alu_retired = (self.alu_retired[1], end + self.alu_pipeline)
+        self.at(end + self.alu_pipeline, _RETIRE, index)
 
     def start_store(self, now: float, index: int) -> None:
         due = now + STORE_DATA
