@@ -1,6 +1,7 @@
 """A cache of built things by content, safe under parallel processes."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -8,6 +9,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from accelc.isa.errors import ToolError
 
 
 def cache_root() -> Path:
@@ -39,11 +42,22 @@ def cached_folder(kind: str, key: str, build: Callable[[Path], None]) -> Path:
 
     ``build`` works in a temporary folder that is renamed when it is complete: what is in the cache
     is whole. Of two processes that want the same thing one builds and the other waits for it.
+
+    Raises:
+        ToolError: there is no cache and none can be made.
     """
     folder = cache_root() / kind / key
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ToolError(
+            f"cannot keep built simulators in {cache_root()}: {error.strerror}; "
+            "set XDG_CACHE_HOME to a folder that can be written"
+        ) from error
     with _only_builder(folder.parent / f".{key}.lock"):
         if folder.is_dir():
             return folder

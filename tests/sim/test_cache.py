@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from accelc.isa.errors import ToolError
 from accelc.sim.cache import cache_root, cached_folder, content_key
 
 
@@ -70,6 +71,13 @@ def test_threads_build_once() -> None:
         thread.join()
     assert len(found) == 3
     assert all(names == found[0] for names in found)
+
+
+def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ToolError, match="XDG_CACHE_HOME"):
+        cached_folder("kind", "key", lambda folder: None)
 
 
 def test_keys_tell_contents_apart() -> None:
