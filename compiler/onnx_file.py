@@ -25,7 +25,7 @@ def read_model(path: Path) -> ModelProto:
             short or outside the model's folder.
     """
     try:
-        proto = onnx.load(str(path), load_external_data=False)
+        proto = onnx.load(str(path), format="protobuf", load_external_data=False)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
     except OSError as error:

@@ -140,6 +140,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         ("text.onnx", b"this is not a model, however long the text may be"),
         ("half.onnx", data[: len(data) // 2]),
         ("shorter.onnx", data[:-7]),
+        ("config.json", b'{"base": "1x8x8"}'),  # the file's name does not choose its format
         ("image.onnx", b"\x89PNG\r\n\x1a\n" + bytes(200)),
     ):
         path = tmp_path / name
