@@ -1,7 +1,7 @@
 """Reads the program, checks the parts all instructions share and fills the units' queues."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -9,10 +9,19 @@ from amaranth.utils import exact_log2
 from accelc.hw.arbiter import read_beat_layout
 from accelc.hw.axi import PAGE_BYTES
 from accelc.hw.dma import BURST
+from accelc.hw.fifo import Fifo
 from accelc.hw.layouts import HEADER
 from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
 from accelc.isa.registers import ErrorCode
-from accelc.isa.spec import FIELDS, HEADER_BITS, HEADER_FIELDS, INSTRUCTION_BITS, Opcode, Unit
+from accelc.isa.spec import (
+    FIELDS,
+    HEADER_BITS,
+    HEADER_FIELDS,
+    INSTRUCTION_BITS,
+    INSTRUCTIONS,
+    Opcode,
+    Unit,
+)
 
 #: Instructions read ahead of the decoder.
 PREFETCH = 8
@@ -24,13 +33,28 @@ def reserved_mask(opcode: Opcode) -> int:
     return (1 << INSTRUCTION_BITS) - 1 & ~used
 
 
+def checked_layout(config: AccelConfig) -> data.StructLayout:
+    """A beat of an instruction, where it goes, and what is wrong with it."""
+    return data.StructLayout(
+        {
+            "beat": unsigned(config.bus_bytes * 8),
+            "target": unsigned(len(Unit)),
+            "last": unsigned(1),
+            "finish": unsigned(1),
+            # unknown opcode or a mask that must not be; one bit per byte with a reserved bit set
+            "header": unsigned(1),
+            "reserved": unsigned(config.bus_bytes),
+        }
+    )
+
+
 class Fetch(wiring.Component):
     """Prefetches ``PREFETCH`` instructions in bursts of half as many and hands them out in order.
 
     Data are asked for only when there is room for them: fetch never makes the read channel wait.
     Instructions pass as beats; a full queue holds back all instructions behind it.
 
-    Throughput: one beat per cycle. Latency: 5 cycles from the memory's beat to the queue.
+    Throughput: one beat per cycle. Latency: 6 cycles from the memory's beat to the queue.
 
     Members
     -------
@@ -161,93 +185,92 @@ class Fetch(wiring.Component):
                 pass
 
     def _decode(self, m: Module, prefetched: SyncFIFOBuffered) -> None:
-        """Take the beats of one instruction after the other, check them, pass them on."""
+        """Take the beats of one instruction after the other, check them, pass them on.
+
+        A queue of two on either side of the checks keeps their logic short.
+        """
         width = self._config.bus_bytes * 8
         beats_per_instruction = INSTRUCTION_BYTES // self._config.bus_bytes
+        m.submodules.staged = staged = Fifo(unsigned(width), depth=2)
+        self.checked = Fifo(checked_layout(self._config), depth=2)
+        m.submodules.checked = checked = self.checked
+        m.d.comb += [
+            staged.i.valid.eq(prefetched.r_rdy),
+            staged.i.payload.eq(prefetched.r_data),
+            prefetched.r_en.eq(staged.i.ready),
+        ]
 
-        # Stage 0: a register behind the block RAM; which beat of which instruction.
-        valid0 = Signal()
-        beat0 = Signal(width, reset_less=True)
+        # Which beat of which instruction; what is wrong with it. Nothing passes after FINISH.
         index = Signal(range(beats_per_instruction))
         opcode = Signal(HEADER["opcode"].width)
         current = Signal.like(opcode)
-        header = HEADER(beat0[:HEADER_BITS])
-        step = Signal()
-        m.d.comb += [
-            current.eq(Mux(index == 0, header.opcode, opcode)),
-            prefetched.r_en.eq(~valid0 | step),
-        ]
-        with m.If(prefetched.r_en):
-            m.d.sync += [valid0.eq(prefetched.r_rdy), beat0.eq(prefetched.r_data)]
-
-        # Stage 1: a beat and what may be wrong with it.
-        valid1 = Signal()
-        beat1 = Signal(width, reset_less=True)
-        # one bit per byte in which a reserved bit is set
-        reserved1 = Signal(width // 8, reset_less=True)
-        last1 = Signal(reset_less=True)
-        finish1 = Signal(reset_less=True)
-        header1 = Signal(reset_less=True)
-        target1 = Signal(len(Unit), reset_less=True)
-        bad1 = Signal()
-        passed = Signal()
-        blocked = Signal()
-
         allowed = Signal(width)
-        header_bad = Signal()
-        target = Signal(len(Unit))
+        stop = Signal()
+        last = index == beats_per_instruction - 1
+        beat = staged.o.payload
+        header = HEADER(beat[:HEADER_BITS])
+        m.d.comb += current.eq(Mux(index == 0, header.opcode, opcode))
         with m.Switch(current):
-            for op in (Opcode.LOAD, Opcode.GEMM, Opcode.ALU, Opcode.STORE, Opcode.FINISH):
+            for op in Opcode:
                 with m.Case(op):
                     legal = ~reserved_mask(op)
                     slices = [
                         legal >> (i * width) & ((1 << width) - 1)
                         for i in range(beats_per_instruction)
                     ]
-                    m.d.comb += allowed.eq(Array(Const(s, width) for s in slices)[index])
-                    own = 0b1111 if op == Opcode.FINISH else 1 << (op - Opcode.LOAD)
-                    m.d.comb += header_bad.eq(((header.wait | header.signal) & own).any())
-                    if op != Opcode.FINISH:
-                        m.d.comb += target.eq(own)
+                    unit = INSTRUCTIONS[op].unit
+                    own = (1 << len(Unit)) - 1 if unit is None else 1 << unit
+                    masks = header.wait | header.signal
+                    m.d.comb += [
+                        allowed.eq(Array(Const(s, width) for s in slices)[index]),
+                        checked.i.payload.header.eq((index == 0) & (masks & own).any()),
+                        checked.i.payload.target.eq(0 if unit is None else own),
+                    ]
             with m.Default():
-                m.d.comb += header_bad.eq(1)
+                m.d.comb += checked.i.payload.header.eq(1)
+        reserved = beat & ~allowed
         m.d.comb += [
-            blocked.eq((target1 & ~Cat(stream_.ready for stream_ in self.o)).any()),
-            bad1.eq(valid1 & (header1 | reserved1.any())),
-            passed.eq(valid1 & ~bad1 & ~blocked),
-            step.eq(
-                valid0 & ~self.finished & (~valid1 | passed)
-                & ~(valid1 & last1 & finish1) & (self.error == ErrorCode.NONE)
+            checked.i.payload.beat.eq(beat),
+            checked.i.payload.reserved.eq(
+                Cat(reserved.word_select(i, 8).any() for i in range(width // 8))
             ),
-        ]  # fmt: skip
-        with m.If(step):
-            m.d.sync += [
-                index.eq(index + 1 if beats_per_instruction > 1 else 0),
-                opcode.eq(current),
-                beat1.eq(beat0),
-                reserved1.eq(
-                    Cat((beat0 & ~allowed).word_select(i, 8).any() for i in range(width // 8))
-                ),
-                last1.eq(index == beats_per_instruction - 1),
-                finish1.eq(current == Opcode.FINISH),
-                header1.eq((index == 0) & header_bad),
-                target1.eq(target),
-            ]
-        with m.If(step | passed):
-            m.d.sync += valid1.eq(step)
+            checked.i.payload.last.eq(last),
+            checked.i.payload.finish.eq(last & (current == Opcode.FINISH)),
+            checked.i.valid.eq(staged.o.valid & ~stop),
+            staged.o.ready.eq(checked.i.ready & ~stop),
+        ]
+        with m.If(self.error != ErrorCode.NONE):
+            m.d.sync += stop.eq(1)
+        with m.If(staged.o.valid & staged.o.ready):
+            m.d.sync += [index.eq(Mux(last, 0, index + 1)), opcode.eq(current)]
+            with m.If(checked.i.payload.finish):
+                m.d.sync += stop.eq(1)
+
+        # To the queues. What is bad stays where it is.
+        bad = Signal()
+        free = Signal()
+        passed = Signal()
+        head = checked.o.payload
+        m.d.comb += [
+            bad.eq(head.header | head.reserved.any()),
+            free.eq((head.target & ~Cat(port.ready for port in self.o)) == 0),
+            checked.o.ready.eq(free & ~bad),
+            passed.eq(checked.o.valid & checked.o.ready),
+        ]
         for unit in Unit:
             m.d.comb += [
-                self.o[unit].payload.eq(beat1),
-                self.o[unit].valid.eq(valid1 & ~bad1 & target1[unit]),
+                self.o[unit].payload.eq(head.beat),
+                self.o[unit].valid.eq(checked.o.valid & ~bad & head.target[unit]),
             ]
-        with m.If(bad1 & (self.error == ErrorCode.NONE)):
+        with m.If(checked.o.valid & bad & (self.error == ErrorCode.NONE)):
             m.d.sync += self.error.eq(ErrorCode.ILLEGAL_INSTRUCTION)
+
         handed = Signal(32)
         m.d.comb += self.fetched.eq(handed)
-        with m.If(passed & last1):
+        with m.If(passed & head.last):
             m.d.sync += handed.eq(handed + 1)
-            with m.If(finish1):
-                m.d.sync += self.finished.eq(1)
+        with m.If(passed & head.finish):
+            m.d.sync += self.finished.eq(1)
         ended = self.enable & (handed == self.length) & ~self.finished
         with m.If(ended & (self.error == ErrorCode.NONE)):
             m.d.sync += self.error.eq(ErrorCode.MISSING_FINISH)

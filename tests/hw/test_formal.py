@@ -523,7 +523,7 @@ class FetchProof(Proof):
         self.drive(*(port.ready for port in dut.o))
         self.m.d.comb += dut.enable.eq(1)
         self.given(*(self.constant(value) for value in inputs))
-        self.show(self.holds(dut.ar), *(self.holds(port) for port in dut.o))
+        self.show(self.sound(dut.checked, 2), self.holds(dut.ar), *map(self.holds, dut.o))
 
 
 #: name: proof, solver, bounded steps (fewer where the sums of addresses take the solver long)
