@@ -7,7 +7,7 @@ from accelc.isa.errors import EncodingError
 from accelc.isa.spec import FIELDS, HEADER_FIELDS, INSTRUCTIONS, FieldSpec, Instruction, Opcode
 
 
-def _place(spec: FieldSpec, value: int, what: str) -> int:
+def _place(spec: FieldSpec, value: object, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise EncodingError(f"{what}.{spec.name} must be an integer, not {value!r}")
     if not spec.minimum <= value <= spec.maximum:

@@ -155,11 +155,12 @@ def gemm(i: Gemm, s: State) -> None:
     c = s.config
     inp, wgt, acc = gemm_tiles(i)
     _check_rows(wgt, c.wgt_rows, "GEMM wgt")
+    taps = i.first * i.n_t
+    lane = np.arange(c.block_out) % c.block_in
     if i.window:
         if not (i.first and i.step and i.n_t):
             raise EncodingError("GEMM window needs first, step and n_t of at least 1")
         fires = firing_columns(i)
-        taps = i.first * i.n_t
         if taps > c.block_in:
             raise EncodingError(f"GEMM window of {taps} rows exceeds block_in {c.block_in}")
         # window[j] at a firing is the row read j rows earlier in (column, t) order
@@ -177,7 +178,6 @@ def gemm(i: Gemm, s: State) -> None:
             "GEMM inp",
         )
         written = affine(0, (i.n_y, i.acc_y), (fires.size, i.acc_x)).reshape(-1)
-        lane = np.arange(c.block_out) % c.block_in
     else:
         read = affine(0, (i.n_y, i.inp_y), (i.n_x, i.inp_x)).reshape(-1)
         written = affine(0, (i.n_y, i.acc_y), (i.n_x, i.acc_x)).reshape(-1)
