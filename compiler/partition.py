@@ -1,5 +1,6 @@
 """Splits a graph into regions that run in one piece on the accelerator or on the CPU."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -86,13 +87,25 @@ def subgraph(graph: Graph, nodes: Iterable[int], name: str) -> Graph:
 
 
 def multiply_accumulates(graph: Graph, node: Node) -> int:
-    """Useful multiply-accumulates of one integer operator; 0 for what does not multiply."""
-    if node.op != "int.conv":
+    """Useful multiply-accumulates of one node; 0 for what multiplies no matrices.
+
+    Of ONNX's own operators the ones that networks spend their time in are counted.
+    """
+    shapes = [graph.types[name].shape if name else () for name in node.inputs]
+    outputs = graph.types[node.outputs[0]].shape
+    if node.op == "int.conv":
+        per_output = shapes[1][:-1] if node.attrs["depthwise"] else shapes[1][1:]
+    elif node.op in ("Conv", "ConvInteger"):
+        per_output = shapes[1][1:]
+    elif node.op == "QLinearConv":
+        per_output = shapes[3][1:]
+    elif node.op == "ConvTranspose":  # every input element meets every weight of its channel
+        outputs, per_output = shapes[0], shapes[1][1:]
+    elif node.op in ("MatMul", "MatMulInteger", "QLinearMatMul"):
+        per_output = shapes[0][-1:]
+    elif node.op == "Gemm":
+        per_output = shapes[0][:1] if node.attrs.get("transA") else shapes[0][1:]
+    else:
         return 0
-    n, h, w, channels = graph.types[node.outputs[0]].shape
-    weights = graph.types[node.inputs[1]].shape
-    per_output = weights[:-1] if node.attrs["depthwise"] else weights[1:]
-    macs = n * h * w * channels
-    for size in per_output:
-        macs *= size
-    return macs
+    sizes = (*outputs, *per_output)
+    return 0 if min(sizes, default=0) < 0 else math.prod(sizes)

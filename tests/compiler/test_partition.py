@@ -100,6 +100,9 @@ def test_constants_and_reasons_follow_their_nodes() -> None:
         ("int.conv", False, (8, 3, 3, 4), (2, 5, 6, 8), 2 * 5 * 6 * 8 * 36),
         ("int.conv", True, (3, 3, 4), (1, 5, 6, 4), 5 * 6 * 4 * 9),
         ("int.maxpool", False, (1,), (1, 5, 6, 4), 0),
+        ("Conv", False, (8, 4, 3, 3), (2, 8, 5, 6), 2 * 8 * 5 * 6 * 36),
+        ("Conv", False, (8, 1, 3, 3), (2, 8, 5, 6), 2 * 8 * 5 * 6 * 9),
+        ("Conv", False, (8, 4, 3, 3), (2, 8, -1, -1), 0),
     ],
 )
 def test_multiply_accumulates(
@@ -107,6 +110,32 @@ def test_multiply_accumulates(
 ) -> None:
     node = Node(op, "n", ("x", "w"), ("y",), {"depthwise": depthwise})
     dtype = np.dtype(np.int8)
-    types = {"w": TensorType(weights, dtype), "y": TensorType(output, dtype)}
+    shapes = {"x": output, "w": weights, "y": output}
+    types = {name: TensorType(shape, dtype) for name, shape in shapes.items()}
+    graph = Graph(name="g", nodes=(node,), types=types, constants={}, inputs=(), outputs=())
+    assert multiply_accumulates(graph, node) == macs
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "a", "b", "output", "macs"),
+    [
+        ("MatMul", {}, (3, 5, 7), (7, 2), (3, 5, 2), 3 * 5 * 2 * 7),
+        ("MatMul", {}, (7,), (7,), (), 7),
+        ("Gemm", {}, (5, 7), (7, 2), (5, 2), 5 * 2 * 7),
+        ("Gemm", {"transA": 1}, (7, 5), (7, 2), (5, 2), 5 * 2 * 7),
+        ("ConvTranspose", {}, (1, 4, 5, 6), (4, 8, 2, 2), (1, 8, 10, 12), 4 * 5 * 6 * 8 * 4),
+    ],
+)
+def test_multiply_accumulates_of_float_operators(
+    op: str,
+    attrs: dict[str, int],
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    output: tuple[int, ...],
+    macs: int,
+) -> None:
+    node = Node(op, "n", ("a", "b"), ("y",), attrs)
+    dtype = np.dtype(np.float32)
+    types = {name: TensorType(shape, dtype) for name, shape in (("a", a), ("b", b), ("y", output))}
     graph = Graph(name="g", nodes=(node,), types=types, constants={}, inputs=(), outputs=())
     assert multiply_accumulates(graph, node) == macs
