@@ -1,5 +1,6 @@
 """A graph as text, for people: one line a node, types where they begin."""
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -50,14 +51,13 @@ def _value(name: str, graph: Graph) -> str:
     if array is None:
         return name
     if array.size <= _SHOWN_ELEMS:
-        return f"{array.dtype}{_elements(array)}"
+        return f"{array.dtype} {_elements(array)}"
     return f"{name}: {type_text(graph.types[name])}"
 
 
 def _elements(array: np.ndarray[Any, Any]) -> str:
-    return np.array2string(array, separator=",", precision=6, threshold=_SHOWN_ELEMS).replace(
-        "\n", ""
-    )
+    text = np.array2string(array, separator=",", precision=6, threshold=_SHOWN_ELEMS)
+    return re.sub(r"([\[,])\s+", r"\1", text)
 
 
 def _attr(value: Any) -> str:

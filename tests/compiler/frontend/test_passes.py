@@ -258,8 +258,8 @@ graph 'test' opset 17
 input x: int8[1, 2, 4, 4] * 0.5 zero 1
 x:nhwc: int8[1, 4, 4, 2] * 0.5 zero 1 = Transpose(x) perm=(0, 2, 3, 1)  # layer/transpose
 result:nhwc: int8[1, 4, 4, 3] * 0.75 zero -5 = int.conv(x:nhwc, \
-int8[[[[2,2]]], [[[2,2]]], [[[2,2]]]], \
-int32[-4,-4,-4], int32[11184811,11184811,11184811], int32[26,26,26]) \
+int8 [[[[2,2]]],[[[2,2]]],[[[2,2]]]], \
+int32 [-4,-4,-4], int32 [11184811,11184811,11184811], int32 [26,26,26]) \
 conv=ConvAttrs(kernel=(1, 1), pad_value=1) depthwise=False post=Post(zero=-5, min=-5)  # layer
 result: int8[1, 3, 4, 4] * 0.75 zero -5 = Transpose(result:nhwc) perm=(0, 3, 1, 2)  \
 # layer/transpose_2
