@@ -225,6 +225,16 @@ class TestRun:
         assert report["agree"] is True
         assert [other["device"] for other in report["others"]] == ["cpu"]
 
+    def test_networks_of_the_cpu_alone(self, accelc: Any, tmp_path: Path) -> None:
+        cpu = tmp_path / "cpu.accel"
+        assert accelc("compile", MODEL, "--target", "cpu", "-q", "-o", cpu).code == 0
+        result = accelc("run", cpu, "--on", "timing")
+        assert "timing: 1 run in" in result.out
+        assert "nothing of this network runs on the accelerator" in result.out
+        assert "cycles" not in result.out
+        no_code = accelc("disasm", cpu)
+        assert_one_error(no_code, ExitCode.USER_ERROR, "everything runs on the CPU")
+
     def test_disagreement_is_an_exit_code(
         self, accelc: Any, compiled: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -259,7 +269,15 @@ class TestRun:
             assert_one_error(accelc("run", compiled, "--input", given), user, part)
         assert_one_error(accelc("run", compiled, "--data", "none.npz"), user, "x and y")
         assert_one_error(accelc("run", compiled, "--on", "moon"), user, "there is no device 'moon'")
+        no_set = accelc("run", compiled, "--data", tmp_path / "wide.npy")
+        assert_one_error(no_set, user, "one array")
+        assert_one_error(accelc("run", compiled, "--limit", 3), user, "--data")
         assert_one_error(accelc("run", compiled, "--on", "cpu,cpu"), user, "twice")
+        itself = accelc("run", compiled, "--on", "cpu", "--compare", "cpu")
+        assert_one_error(itself, user, "itself")
+        nowhere = accelc("run", compiled, "--output", tmp_path / "none" / "out.npz")
+        assert_one_error(nowhere, user, "there is no folder")
+        assert nowhere.out == ""
         assert_one_error(accelc("run", MODEL), user, "is not an accelc artifact")
         assert_one_error(accelc("run", tmp_path / "none.accel"), user, "No such file")
 

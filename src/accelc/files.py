@@ -10,6 +10,22 @@ class OutputError(AccelcError):
     """An output file cannot be written."""
 
 
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Find out before hours of work whether there is a place for their result.
+
+    Raises:
+        OutputError: the folder is missing or not writable, or ``path`` is a folder.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise OutputError(f"cannot write {target}: it is a folder")
+    if not target.parent.is_dir():
+        raise OutputError(f"cannot write {target}: there is no folder {target.parent}")
+    replaced = target.is_file() or not target.exists()  # a device or a pipe is written to itself
+    if not os.access(target.parent if replaced else target, os.W_OK):
+        raise OutputError(f"cannot write {target}: no permission")
+
+
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     """Write ``data`` to ``path``: all of it or, on any failure, nothing.
 

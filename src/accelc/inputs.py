@@ -28,10 +28,17 @@ def read_array(path: Path) -> Array:
     try:
         array = np.load(path, allow_pickle=False)
     except UNREADABLE as error:
-        raise InputError(f"cannot read {path} as .npy: {error}") from error
+        raise InputError(f"cannot read {path} as .npy: {_reason(error)}") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} holds several arrays; give one .npy per input")
     return array
+
+
+def _reason(error: Exception) -> str:
+    """NumPy's error without the path again, and without the advice to read pickles."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "it is no array of numbers" if "pickle" in str(error) else str(error)
 
 
 def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
@@ -112,10 +119,15 @@ def read_labelled(path: Path, types: Mapping[str, TensorType], limit: int | None
         InputError: the file lacks them, or they do not fit the network's input.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise InputError(f"{path} must be an .npz with arrays x and y, it is one array")
+        with archive:
             x, y = archive["x"], archive["y"]
-    except (*UNREADABLE, KeyError, TypeError) as error:
-        raise InputError(f"{path} must be an .npz with arrays x and y: {error}") from error
+    except KeyError as error:
+        raise InputError(f"{path} must be an .npz with arrays x and y: {error.args[0]}") from error
+    except UNREADABLE as error:
+        raise InputError(f"{path} must be an .npz with arrays x and y: {_reason(error)}") from error
     if len(types) != 1:
         raise InputError(f"labelled data needs a network with one input, this has {len(types)}")
     ((name, kind),) = types.items()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accelc.command import console
-from accelc.files import write_atomically
+from accelc.files import require_writable, write_atomically
 from accelc.isa.errors import InputError
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def compile_command(
     """Compile MODEL, an ONNX file, into an .accel file.
 
     Every finished program is verified before it is written. What was at OUTPUT stays there if
-    anything goes wrong. Without -o, text goes to the terminal and the artifact beside you, as
-    MODEL.accel.
+    anything goes wrong. Without -o, text goes to the terminal and anything else into the current
+    folder, named after the model. --emit lib writes the C header beside the library.
 
     \b
     Examples:
@@ -158,6 +158,8 @@ def compile_command(
     import accelc
 
     sizes = parse_dims(dims)
+    if output is not None:
+        require_writable(output)
     with console.progress("reading the model") as report:
         artifact = accelc.compile(model, target, config, dims=sizes, progress=report)
         report("writing")
@@ -176,12 +178,18 @@ def compile_command(
     if not quiet and emit == "artifact":
         console.show(*compile_summary(artifact, destination))
     elif not quiet:
-        console.show(f"wrote {destination}")
+        written = [destination, *(destination.with_suffix(suffix) for suffix in files)]
+        console.show(f"wrote {' and '.join(map(str, written))}")
 
 
-@click.command()
+@click.command(short_help="Assemble text into encoded instructions.")
 @click.argument("source", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; FILE.bin.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File to write.  [default: SOURCE with the suffix .bin]",
+)
 def asm(source: Path, output: Path | None) -> None:
     """Assemble SOURCE, text, into encoded instructions of 64 bytes each.
 
@@ -200,7 +208,8 @@ def asm(source: Path, output: Path | None) -> None:
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {source}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(f"cannot read {source}: {reason}") from error
     try:
         instructions = assemble(text)
     except EncodingError as error:
@@ -210,9 +219,14 @@ def asm(source: Path, output: Path | None) -> None:
     console.show(f"{destination}: {len(instructions)} instructions")
 
 
-@click.command()
+@click.command(short_help="Print encoded instructions as text.")
 @click.argument("program", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; stdout.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File to write.  [default: the terminal]",
+)
 def disasm(program: Path, output: Path | None) -> None:
     """Print the instructions of PROGRAM, an .accel file or encoded instructions, as assembly.
 
@@ -223,6 +237,7 @@ def disasm(program: Path, output: Path | None) -> None:
     """
     from accelc.isa.asm import disassemble
     from accelc.isa.codec import decode_all
+    from accelc.isa.errors import EncodingError
 
     try:
         data = program.read_bytes()
@@ -232,9 +247,15 @@ def disasm(program: Path, output: Path | None) -> None:
         from accelc import render
         from accelc.artifact import Artifact
 
-        text = render.assembly_text(Artifact.from_bytes(data, str(program)).model)
+        artifact = Artifact.from_bytes(data, str(program))
+        if not artifact.programs:
+            raise InputError(f"{program} has no instructions: everything runs on the CPU")
+        text = render.assembly_text(artifact.model)
     else:
-        text = disassemble(decode_all(data))
+        try:
+            text = disassemble(decode_all(data))
+        except EncodingError as error:
+            raise EncodingError(f"{program}: {error}") from error
     if output is None:
         click.echo(text, nl=False)
     else:

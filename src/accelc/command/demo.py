@@ -8,6 +8,7 @@ from accelc.command import console
 from accelc.command.build import CONFIG_OPTION, compile_summary
 from accelc.command.run import difference_lines, layer_table, open_sessions, tally_lines
 from accelc.evaluate import evaluate
+from accelc.files import require_writable
 from accelc.inputs import read_labelled
 from accelc.isa.errors import InputError
 
@@ -17,7 +18,7 @@ MODEL = "digits_resnet8_int8.onnx"
 DATA = "digits_test.npz"
 
 
-@click.command()
+@click.command(short_help="Compile the example and run it on simulator and hardware.")
 @CONFIG_OPTION
 @click.option(
     "--images",
@@ -54,10 +55,11 @@ def demo(config: str | None, images: int, output: Path) -> int:
         raise InputError(
             f"the example is not at {MODELS}: run this in a checkout, installed with pip install -e"
         )
-    with console.progress("compiling") as report:
-        artifact = accelc.compile(MODELS / MODEL, "vta", config, progress=report)
     if output.parent == Path("build"):
         output.parent.mkdir(exist_ok=True)
+    require_writable(output)
+    with console.progress("compiling") as report:
+        artifact = accelc.compile(MODELS / MODEL, "vta", config, progress=report)
     artifact.save(output)
     for text in artifact.model.graph.notes:
         console.note(text)

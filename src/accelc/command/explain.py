@@ -8,11 +8,11 @@ import click
 
 from accelc.command import console
 from accelc.command.build import CONFIG_OPTION, DIM_OPTION, parse_dims
-from accelc.files import write_atomically
+from accelc.files import require_writable, write_atomically
 from accelc.isa.config import PRESETS, AccelConfig
 
 
-@click.command()
+@click.command(short_help="Explain a model or an .accel file: what runs where and why.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--target",
@@ -97,7 +97,7 @@ def _show(report: dict[str, Any]) -> None:
         )
 
 
-@click.command()
+@click.command(short_help="Prove that the programs of an .accel file are safe to run.")
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def verify(artifact: Path, as_json: bool) -> int:
@@ -138,7 +138,7 @@ def verify(artifact: Path, as_json: bool) -> int:
     return 1 if any(r["fault"] for r in results) else 0
 
 
-@click.command()
+@click.command(short_help="Write the accelerator as Verilog.")
 @CONFIG_OPTION
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write."
@@ -158,13 +158,14 @@ def verilog(config: str | None, output: Path) -> None:
     from accelc.hw.verilog import emit
 
     resolved = resolve(config)
+    require_writable(output)
     with console.progress(f"converting {resolved.name}"):
         text = emit(resolved)
     write_atomically(output, text)
     console.show(f"{output}: configuration {resolved.name}, {len(text.splitlines())} lines")
 
 
-@click.command()
+@click.command(short_help="Show hardware configurations.")
 @click.argument("name", required=False)
 @click.option("--list", "as_list", is_flag=True, help="List the presets, one name a line.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as --config FILE.json reads it.")

@@ -10,7 +10,7 @@ import numpy as np
 
 from accelc.command import console
 from accelc.evaluate import Batch, Difference, Tally, evaluate
-from accelc.files import write_atomically
+from accelc.files import require_writable, write_atomically
 from accelc.inputs import npz_bytes, random_inputs, read_inputs, read_labelled
 from accelc.isa.errors import InputError
 from accelc.report import run_report
@@ -73,11 +73,14 @@ def tally_lines(tally: Tally) -> list[str]:
     """What one device did, in words."""
     session = tally.session
     report = run_report(session)
-    line = f"{session.device}: {tally.batches} runs in {tally.seconds:.2f} s"
-    if session.device in TIMED:
+    runs = "1 run" if tally.batches == 1 else f"{tally.batches} runs"
+    line = f"{session.device}: {runs} in {tally.seconds:.2f} s"
+    if session.device != "cpu" and not session.counters:
+        line += "; nothing of this network runs on the accelerator"
+    elif session.device in TIMED:
         used = console.percent(report["utilisation"])
         line += f"; the last took {console.count(report['cycles'])} cycles, matrix unit used {used}"
-        if tally.seconds > 0:
+        if tally.seconds > 0 and session.device == "rtl":
             line += f"; simulated {console.count(round(tally.cycles / tally.seconds))} cycles/s"
     lines = [line]
     if tally.accuracy is not None:
@@ -123,7 +126,7 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
     return result
 
 
-@click.command("run")
+@click.command("run", short_help="Run an .accel file on one or more devices.")
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option(
     "--on",
@@ -160,14 +163,17 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
     "--seed", type=int, default=0, show_default=True, help="Seed of random inputs and stalls."
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="Write the outputs of the last run, as .npz."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write the outputs of the last input, as .npz.",
 )
 @click.option("--latency", type=click.IntRange(0), default=64, show_default=True,
               help="Memory latency in cycles, for timing and rtl.")  # fmt: skip
 @click.option("--bandwidth", type=click.IntRange(1), default=8, show_default=True,
               help="Memory bytes per cycle, for timing and rtl.")  # fmt: skip
 @click.option("--stall", type=click.FloatRange(0, 0.9), default=0.0, show_default=True,
-              help="Probability that memory stalls in a cycle, for timing and rtl.")  # fmt: skip
+              help="Probability that memory stalls in a cycle, for rtl alone.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def run_command(
     artifact: Path,
@@ -203,10 +209,16 @@ def run_command(
     """
     from accelc.sim.device import MemoryModel
 
-    if compare is not None and compare not in devices:
+    if compare is not None:
+        if compare in devices:
+            raise InputError(f"--compare {compare} compares {compare} with itself; --on has it")
         devices = [*devices, compare]
     if data is not None and assignments:
         raise InputError("give either --data or --input, not both")
+    if limit is not None and data is None:
+        raise InputError("--limit is a number of samples of --data, which is not given")
+    if output is not None:
+        require_writable(output)
     memory = MemoryModel(
         latency_cycles=latency,
         bytes_per_cycle=bandwidth,
