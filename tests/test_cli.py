@@ -299,6 +299,7 @@ class TestHardware:
         assert calm["cycles"] > 0
         assert 0 < calm["utilisation"] < 1
         assert calm["counters"][0]["cycles"] == calm["cycles"]
+        assert list(calm["counters"][0]["busy"]) == ["load", "gemm", "alu", "store"]
         assert sum(layer["cycles"] for layer in calm["layers"]) <= calm["cycles"]
         result = accelc("run", compiled, "--on", "rtl,golden", "--stall", 0.2, "--json")
         assert result.json["agree"] is True

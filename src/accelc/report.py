@@ -3,12 +3,27 @@
 import dataclasses
 from typing import Any
 
+from accelc.isa.spec import Unit
 from accelc.session import TIMED, Session
+from accelc.sim.device import Counters
 
 
 def memory_dict(session: Session) -> dict[str, Any] | None:
     """The memory model behind a timed device; None where time does not pass."""
     return dataclasses.asdict(session.memory) if session.device in TIMED else None
+
+
+def _counters_dict(counters: Counters) -> dict[str, Any]:
+    """The counters of a whole program by name; what is counted per unit by unit."""
+    values = {
+        field.name: getattr(counters, field.name)
+        for field in dataclasses.fields(counters)
+        if field.name not in ("started", "retired")
+    }
+    for name in ("busy", "wait"):
+        units = (unit.name.lower() for unit in Unit)
+        values[name] = dict(zip(units, values[name], strict=True))
+    return values
 
 
 def run_report(session: Session) -> dict[str, Any]:
@@ -28,13 +43,6 @@ def run_report(session: Session) -> dict[str, Any]:
         "utilisation": macs / (cycles * peak) if cycles and peak else 0.0,
         "dram_bytes": sum(c.read_bytes + c.write_bytes for c in session.counters),
         "limit_cycles": sum(layer["limit_cycles"] for layer in layers),
-        "counters": [
-            {
-                field.name: getattr(counters, field.name)
-                for field in dataclasses.fields(counters)
-                if field.name not in ("started", "retired")
-            }
-            for counters in session.counters
-        ],
+        "counters": [_counters_dict(counters) for counters in session.counters],
         "layers": layers,
     }
