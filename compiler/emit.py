@@ -6,6 +6,7 @@ import numpy as np
 
 from accelc.compiler.footprint import Space, row_bytes
 from accelc.compiler.graph import Graph, Node
+from accelc.compiler.integer import ConvAttrs
 from accelc.compiler.memory_plan import ConstantPool, aligned
 from accelc.compiler.schedule import Task
 from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
@@ -15,6 +16,8 @@ from accelc.isa.spec import Finish, Instruction, Load, Store
 
 #: Addresses are 32 bits.
 ADDRESS_LIMIT = 1 << 32
+#: Operators with a multiplier and a shift per channel among their constants.
+_WITH_SHIFTS = ("int.conv", "int.scale", "int.concat")
 
 
 def finish(
@@ -109,11 +112,31 @@ def macs(graph: Graph, node: Node) -> int:
 
 
 def moved_bytes(graph: Graph, node: Node) -> int:
-    """Unpadded bytes of inputs, weights, biases and outputs; each counted once."""
+    """Unpadded bytes of inputs, weights, biases and outputs; each counted once.
+
+    What no window touches need not move, and a channel's multiplier and shift share 4 bytes.
+    """
     total = 0
     for name in dict.fromkeys((*node.inputs, *node.outputs)):
         if name in graph.constants:
             total += graph.constants[name].nbytes
         elif name:
             total += int(np.prod(graph.types[name].shape))
+    conv = node.attrs.get("conv")
+    if isinstance(conv, ConvAttrs):
+        n, h, w, c = graph.types[node.inputs[0]].shape
+        total -= n * c * (h * w - _touched(conv, h, w))
+    if node.op in _WITH_SHIFTS:
+        channels = graph.types[node.outputs[0]].shape[-1]
+        total -= 4 * channels
     return total
+
+
+def _touched(conv: ConvAttrs, h: int, w: int) -> int:
+    """Pixels of an input of ``h`` by ``w`` that some window reads."""
+    touched = 1
+    for axis, (size, outputs) in enumerate(zip((h, w), conv.output_size(h, w), strict=True)):
+        starts = np.arange(outputs)[:, None] * conv.stride[axis] - conv.pads[axis]
+        places = starts + np.arange(conv.kernel[axis]) * conv.dilation[axis]
+        touched *= np.unique(places[(places >= 0) & (places < size)]).size
+    return touched

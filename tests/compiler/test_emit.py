@@ -47,8 +47,18 @@ def test_work_and_traffic_of_a_convolution() -> None:
     program = lower(b.graph(z), config).program
     conv, pool = program.layers
     assert conv.macs == 4 * 4 * 40 * 9 * 24
-    assert conv.moved_bytes == 8 * 8 * 24 + 40 * 9 * 24 + 3 * 4 * 40 + 4 * 4 * 40
+    assert conv.moved_bytes == 8 * 8 * 24 + 40 * 9 * 24 + 2 * 4 * 40 + 4 * 4 * 40
     assert pool.macs == 16 * 40
+
+
+def test_what_no_window_touches_need_not_move() -> None:
+    config = PRESETS["1x16x16"]
+    b = GraphBuilder(config, np.random.default_rng(0))
+    x = b.input((1, 9, 8, 16))
+    y = b.conv(x, 32, ConvAttrs(kernel=(1, 1), stride=(2, 2)))
+    (layer,) = lower(b.graph(y), config).program.layers
+    assert layer.moved_bytes == 5 * 4 * 16 + 16 * 32 + 2 * 4 * 32 + 5 * 4 * 32
+    assert layer.moved_bytes <= layer.dram_bytes
 
 
 def test_regions_do_not_overlap_while_alive() -> None:
