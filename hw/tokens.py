@@ -44,11 +44,22 @@ class TokenCounter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.d.comb += [self.available.eq(self.level != 0), self.full.eq(self.level.all())]
-        with m.If(self.put & ~self.full & ~(self.get & self.available)):
-            m.d.sync += self.level.eq(self.level + 1)
-        with m.Elif(self.get & self.available & ~(self.put & ~self.full)):
-            m.d.sync += self.level.eq(self.level - 1)
+        most = (1 << self._bits) - 1
+        put = self.put & ~self.full
+        get = self.get & self.available
+        # Both flags are registers: starting an instruction hangs on them.
+        with m.If(put & ~get):
+            m.d.sync += [
+                self.level.eq(self.level + 1),
+                self.available.eq(1),
+                self.full.eq(self.level == most - 1),
+            ]
+        with m.Elif(get & ~put):
+            m.d.sync += [
+                self.level.eq(self.level - 1),
+                self.available.eq(self.level != 1),
+                self.full.eq(0),
+            ]
         return m
 
 
