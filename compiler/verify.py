@@ -17,11 +17,11 @@ from accelc.compiler.footprint import Access, Rows, Space, depth, footprint
 from accelc.isa.codec import encode
 from accelc.isa.config import AccelConfig
 from accelc.isa.errors import EncodingError, VerifyError
+from accelc.isa.legality import field_faults
 from accelc.isa.program import Program
-from accelc.isa.spec import Alu, Buffer, Finish, Gemm, Instruction, Load, Source, Store, Unit
+from accelc.isa.spec import Finish, Instruction, Load, Store, Unit
 
 _UNITS = tuple(Unit)
-_BUFFERS = frozenset(map(int, Buffer))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,47 +101,14 @@ class _Verifier:
             self.footprints.append(accesses)
 
     def _faults(self, i: Instruction) -> Iterator[str]:
-        config = self.config
-        match i:
-            case Load() | Store():
-                yield from self._transfer_faults(i)
-            case Gemm():
-                if i.window and not config.window:
-                    yield "window mode in a configuration without it; set window"
-                if i.window and not (i.first and i.n_t and i.step):
-                    yield "window mode needs first, n_t and step of at least 1"
-                if i.window and i.first * i.n_t > config.block_in:
+        yield from field_faults(i, self.config)
+        if isinstance(i, Load | Store):
+            for name in ("dram", "stride1", "stride2"):
+                if getattr(i, name) % self.config.bus_bytes:
                     yield (
-                        f"a window of {i.first * i.n_t} rows exceeds block_in {config.block_in}; "
-                        "split the kernel"
+                        f"{name} {getattr(i, name)} is not a multiple of the bus width, "
+                        f"{self.config.bus_bytes} bytes; align the tensor"
                     )
-            case Alu():
-                if i.source == Source.ACC and not (i.scale and i.n_ky == i.n_kx == 1):
-                    yield "source acc needs scale and no window"
-                if not (i.n_ky and i.n_kx):
-                    yield "the maximum's window needs at least one row"
-                if i.add and not config.add:
-                    yield "add stage in a configuration without it; set add"
-                if i.lut and not config.lut:
-                    yield "look-up in a configuration without a table; set lut"
-            case _:
-                pass
-
-    def _transfer_faults(self, i: Load | Store) -> Iterator[str]:
-        bus = self.config.bus_bytes
-        if isinstance(i, Load):
-            if i.buffer not in _BUFFERS:
-                yield f"buffer {i.buffer} is no scratchpad"
-                return
-            pads = i.pad_top or i.pad_bottom or i.pad_left or i.pad_right
-            if pads and i.buffer not in (Buffer.INP, Buffer.VIN):
-                yield f"{Buffer(i.buffer).name.lower()} can not be padded; only inp and vin can"
-        for name in ("dram", "stride1", "stride2"):
-            if getattr(i, name) % bus:
-                yield (
-                    f"{name} {getattr(i, name)} is not a multiple of the bus width, {bus} bytes; "
-                    "align the tensor"
-                )
 
     def _check_bounds(self, index: int, access: Access) -> None:
         if not access.rows.size:

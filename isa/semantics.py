@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from accelc.isa.config import LUT_ENTRIES, AccelConfig
 from accelc.isa.errors import AddressError, EncodingError, RowRangeError
+from accelc.isa.legality import field_faults
 from accelc.isa.spec import Alu, Buffer, Finish, Gemm, Instruction, Load, Source, Store
 
 Int8 = NDArray[np.int8]
@@ -107,13 +108,6 @@ def _check_addresses(addresses: Rows, row_bytes: int, s: State, what: str) -> No
 
 
 def load(i: Load, s: State) -> None:
-    if i.buffer not in tuple(Buffer):
-        raise EncodingError(f"LOAD buffer {i.buffer} is not a scratchpad")
-    pads_any = i.pad_top or i.pad_bottom or i.pad_left or i.pad_right
-    if pads_any and i.buffer not in (Buffer.INP, Buffer.VIN):
-        raise EncodingError(f"LOAD can pad inp and vin only, not {Buffer(i.buffer).name.lower()}")
-    if i.buffer == Buffer.LUT and (i.n0, i.n1, i.n2) != (1, 1, 1):
-        raise EncodingError("LOAD of lut copies exactly one row")
     destination = s.buffer(Buffer(i.buffer))
     data, pads, end = load_rows(i)
     _check_rows(np.array([end - 1]), destination.shape[0], f"LOAD {Buffer(i.buffer).name.lower()}")
@@ -153,16 +147,14 @@ def firing_columns(i: Gemm) -> Rows:
 
 def gemm(i: Gemm, s: State) -> None:
     c = s.config
+    if 0 in (i.n_o, i.n_k0, i.n_k1, i.n_k2, i.n_y, i.n_x):
+        return
     inp, wgt, acc = gemm_tiles(i)
     _check_rows(wgt, c.wgt_rows, "GEMM wgt")
     taps = i.first * i.n_t
     lane = np.arange(c.block_out) % c.block_in
     if i.window:
-        if not (i.first and i.step and i.n_t):
-            raise EncodingError("GEMM window needs first, step and n_t of at least 1")
         fires = firing_columns(i)
-        if taps > c.block_in:
-            raise EncodingError(f"GEMM window of {taps} rows exceeds block_in {c.block_in}")
         # window[j] at a firing is the row read j rows earlier in (column, t) order
         back = np.arange(taps)
         columns = fires[:, None] - back // i.n_t
@@ -187,18 +179,16 @@ def gemm(i: Gemm, s: State) -> None:
             rows = (inp[(io, *k)] + read) & 0xFFFF
             weights = s.wgt[wgt[(io, *k)]].astype(np.int32)
             if i.window:
-                x = s.inp[rows.reshape(-1, taps)][..., lane].astype(
-                    np.int32
-                )  # (p, tap, batch, block_out)
+                # (p, tap, batch, block_out)
+                x = s.inp[rows.reshape(-1, taps)][..., lane].astype(np.int32)
                 products = np.einsum("ptbo,ot->pbo", x, weights[:, :taps])
             else:
                 x = s.inp[_check_rows(rows, c.inp_rows, "GEMM inp")].astype(np.float32)
                 # exact: block_in * 2^14 is far below 2^24
                 products = (x @ weights.T.astype(np.float32)).astype(np.int32)
             if not i.accumulate and not any(k):
-                s.acc[destination] = (
-                    products  # a row named twice keeps the last, as in the loop nest
-                )
+                # a row named twice keeps the last, as in the loop nest
+                s.acc[destination] = products
             else:
                 np.add.at(s.acc, destination, products)
 
@@ -226,8 +216,8 @@ def split_params(prm: NDArray[Any]) -> tuple[Int32, NDArray[np.int64], NDArray[n
 
 def alu(i: Alu, s: State) -> None:
     c = s.config
-    if not (i.n_ky and i.n_kx):
-        raise EncodingError("ALU window needs n_ky and n_kx of at least 1")
+    if 0 in (i.n0, i.n1, i.n2):
+        return
     src = affine(i.src, (i.n0, i.src_0), (i.n1, i.src_1), (i.n2, i.src_2))
     dst = affine(i.dst, (i.n0, i.dst_0), (i.n1, i.dst_1), (i.n2, i.dst_2))
     _check_rows(dst, c.out_rows, "ALU out")
@@ -238,8 +228,6 @@ def alu(i: Alu, s: State) -> None:
         return moved.reshape(*moved.shape[:-2], c.block_out).astype(np.int64)
 
     if i.source == Source.ACC:
-        if not i.scale or i.n_ky != 1 or i.n_kx != 1:
-            raise EncodingError("ALU source acc needs scale and no window")
         x = s.acc[_check_rows(src, c.acc_rows, "ALU acc")].astype(np.int64)
     else:
         window = affine(0, (i.n_ky, i.src_ky), (i.n_kx, i.src_kx))
@@ -268,6 +256,8 @@ def execute(instruction: Instruction, state: State) -> None:
     Raises:
         EncodingError: a row, address or combination of fields the hardware would report.
     """
+    for fault in field_faults(instruction, state.config):
+        raise EncodingError(f"{instruction.opcode.name}: {fault}")
     match instruction:
         case Load():
             load(instruction, state)

@@ -86,6 +86,8 @@ class Instruction:
     A unit starts an instruction when every unit named in ``wait`` has sent it a token; it takes one
     token from each. When the instruction's last effect is visible to every other unit (for STORE:
     acknowledged by memory) it sends one token to every unit named in ``signal``.
+
+    A loop count of 0 makes an instruction do nothing but exchange its tokens; LOAD still pads.
     """
 
     opcode: ClassVar[Opcode]
@@ -133,6 +135,11 @@ class Load(Instruction):
     pad_bottom: int = _bits(16, "rows filled after the last plane", unit="rows")
     pad_left: int = _bits(16, "rows filled before each plane's runs", unit="rows")
     pad_right: int = _bits(16, "rows filled after each plane's runs", unit="rows")
+
+    @property
+    def pads(self) -> bool:
+        """Whether anything is filled."""
+        return bool(self.pad_top or self.pad_bottom or self.pad_left or self.pad_right)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,6 +155,9 @@ def emit_alu(k: Kernel) -> None:
     taps = b.icmp_signed(">", b.mul(k.field("n_ky"), k.field("n_kx")), I64(0))
     k.require(taps)
     k.require(b.or_(from_vin, b.and_(_flag(k, "scale"), one_tap)))
+    for feature in ("add", "lut"):
+        if not getattr(c, feature):
+            k.require(b.not_(_flag(k, feature)))
     with (
         k.loop(k.field("n0")) as i0,
         k.loop(k.field("n1")) as i1,

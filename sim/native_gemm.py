@@ -103,6 +103,8 @@ def emit_gemm(k: Kernel) -> None:
     c, b = k.config, k.builder
     tile = k.frame(ir.ArrayType(I32, c.block_in * c.block_out))
     window = b.icmp_signed("!=", k.field("window"), I64(0))
+    if not c.window:
+        k.require(b.not_(window))
     with b.if_then(window):
         product = b.mul(b.mul(k.field("first"), k.field("n_t")), k.field("step"))
         k.require(b.icmp_signed(">", product, I64(0)))
@@ -110,8 +112,10 @@ def emit_gemm(k: Kernel) -> None:
         k.require(b.icmp_signed("<=", taps, I64(c.block_in)))
     wgt = k.buffer_pointer(Buffer.WGT)
     keep = b.icmp_signed("!=", k.field("accumulate"), I64(0))
+    # no rows: no tile is read either
+    rows = b.icmp_signed(">", b.mul(k.field("n_y"), k.field("n_x")), I64(0))
     with (
-        k.loop(k.field("n_o")) as io,
+        k.loop(b.select(rows, k.field("n_o"), I64(0))) as io,
         k.loop(k.field("n_k0")) as i0,
         k.loop(k.field("n_k1")) as i1,
         k.loop(k.field("n_k2")) as i2,
