@@ -14,8 +14,8 @@ from rich.text import Text
 
 #: Progress and notes go here, so that stdout stays clean for results.
 stderr = Console(stderr=True, highlight=False)
-#: Where there is no terminal, tables get room for long names.
-_MINIMUM_COLUMNS = 160
+#: Where there is no terminal, a row is one line, however long its names: scripts read it.
+_MINIMUM_COLUMNS = 1000
 
 
 @contextlib.contextmanager
@@ -41,15 +41,21 @@ def print_json(value: Any) -> None:
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """A table; columns whose name starts with ``>`` hold numbers and are aligned right."""
-    result = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        right = column.startswith(">")
+    """A table; columns whose name starts with ``>`` hold numbers and are aligned right.
+
+    Where the terminal is narrow the first column, names, and columns of text (``~``) are broken.
+    """
+    result = Table(
+        title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    for number, column in enumerate(columns):
+        broken = number == 0 or column.startswith("~")
         result.add_column(
-            column.removeprefix(">"),
-            justify="right" if right else "left",
-            no_wrap=right,
-            overflow="fold",
+            column.lstrip(">~"),
+            justify="right" if column.startswith(">") else "left",
+            no_wrap=not broken,
+            overflow="fold" if broken else "ellipsis",
         )
     for row in rows:
         result.add_row(*(Text(str(cell)) for cell in row))  # names may look like markup

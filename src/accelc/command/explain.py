@@ -71,7 +71,7 @@ def _show(report: dict[str, Any]) -> None:
          console.size(n["constant_bytes"])]
         for n in report["nodes"]
     ]  # fmt: skip
-    columns = ("node", "operator", "place", "reason", ">MACs", ">constants")
+    columns = ("node", "operator", "place", "~reason", ">MACs", ">constants")
     console.show(console.table("nodes in execution order", columns, rows))
     console.show(
         f"{console.count(report['macs'])} MACs, "

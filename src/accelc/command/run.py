@@ -160,7 +160,7 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
 )
 @click.option("--limit", type=click.IntRange(1), help="Use only the first samples of --data.")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of random inputs and stalls."
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of random inputs and stalls."
 )
 @click.option(
     "-o",
@@ -168,9 +168,9 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
     type=click.Path(path_type=Path),
     help="Write the outputs of the last input, as .npz.",
 )
-@click.option("--latency", type=click.IntRange(0), default=64, show_default=True,
+@click.option("--latency", type=click.IntRange(0, 1_000_000), default=64, show_default=True,
               help="Memory latency in cycles, for timing and rtl.")  # fmt: skip
-@click.option("--bandwidth", type=click.IntRange(1), default=8, show_default=True,
+@click.option("--bandwidth", type=click.IntRange(1, 4096), default=8, show_default=True,
               help="Memory bytes per cycle, for timing and rtl.")  # fmt: skip
 @click.option("--stall", type=click.FloatRange(0, 0.9), default=0.0, show_default=True,
               help="Probability that memory stalls in a cycle, for rtl alone.")  # fmt: skip
