@@ -5,16 +5,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from accelc.hw.dma import (
-    BURST,
-    BurstSplitter,
-    RunGenerator,
-    WriteEngine,
-    transfer_layout,
-    write_beat_layout,
-)
+from accelc.hw.dma import BURST, BurstSplitter, RunGenerator, transfer_layout
 from accelc.hw.fifo import Fifo
 from accelc.hw.layouts import ScratchRead, beat_address_bits, instruction_layout
+from accelc.hw.writer import WriteEngine, write_beat_layout
 from accelc.isa.config import AccelConfig
 from accelc.isa.registers import ErrorCode
 from accelc.isa.spec import INSTRUCTION_BITS, Opcode

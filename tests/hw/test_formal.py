@@ -34,12 +34,13 @@ from amaranth.lib import stream
 from accelc.hw.arbiter import ReadArbiter
 from accelc.hw.axi import PAGE_BYTES
 from accelc.hw.dispatch import Dispatcher
-from accelc.hw.dma import MAX_WRITES, BurstSplitter, RunGenerator, WriteEngine
+from accelc.hw.dma import BurstSplitter, RunGenerator
 from accelc.hw.fetch import Fetch
 from accelc.hw.fifo import Fifo
 from accelc.hw.layouts import HEADER
 from accelc.hw.queue import WordQueue
 from accelc.hw.tokens import TokenCounter
+from accelc.hw.writer import MAX_WRITES, WriteEngine
 from accelc.isa.config import AccelConfig
 from accelc.isa.spec import HEADER_BITS, Unit
 
