@@ -5,9 +5,14 @@ import sys
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    from accelc.command.main import run
+    try:
+        from accelc.command.main import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while the imports above take their time
+        print("error: interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":
