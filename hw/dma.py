@@ -217,13 +217,13 @@ class BurstSplitter(wiring.Component):
         self.addr = addr = Signal(ADDRESS_BITS, reset_less=True)
         self.beats = beats = Signal(beat_address_bits(config) + 2, reset_less=True)
         self.last = last = Signal(reset_less=True)
-        room = Signal(range(longest + 1))
+        # beats up to the next multiple of the longest burst
+        self.room = room = Signal(range(longest + 1), reset_less=True)
         full = Signal()
         join = Signal()
         fire = Signal()
         used_up = Signal()
         m.d.comb += [
-            room.eq(longest - addr[beat_log2:high_bit]),
             full.eq(beats >= room),
             join.eq(valid & ~full & self.i.valid & self.i.payload.joins),
             fire.eq(valid & ~join & (~self.o.valid | self.o.ready)),
@@ -237,12 +237,17 @@ class BurstSplitter(wiring.Component):
             m.d.sync += [
                 valid.eq(self.i.valid),
                 addr.eq(self.i.payload.addr),
+                room.eq(longest - self.i.payload.addr[beat_log2:high_bit]),
                 beats.eq(self.i.payload.beats),
                 last.eq(self.i.payload.last),
             ]
         with m.Elif(fire):
             next_high = (addr[high_bit:] + 1)[: ADDRESS_BITS - high_bit]
-            m.d.sync += [addr.eq(Cat(Const(0, high_bit), next_high)), beats.eq(beats - room)]
+            m.d.sync += [
+                addr.eq(Cat(Const(0, high_bit), next_high)),
+                room.eq(longest),
+                beats.eq(beats - room),
+            ]
 
         with m.If(~self.o.valid | self.o.ready):
             m.d.sync += self.o.valid.eq(fire)

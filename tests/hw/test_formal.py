@@ -436,9 +436,11 @@ class BurstProof(Proof):
         first = dut.o.payload.addr
         last = first + (dut.o.payload.len << 2)
         limit = 1 << len(dut.i.payload.beats)
+        longest = TINY.max_burst_beats  # 8: three address bits above those of a beat
         self.show(
             ~dut.valid | ((dut.beats != 0) & (dut.beats < limit + TINY.max_burst_beats)),
             ~dut.valid | (dut.addr[:2] == 0),
+            ~dut.valid | (dut.room == longest - dut.addr[2:5]),
             ~dut.o.valid | (first[:2] == 0),
             balance == waiting[:16],
             ~dut.o.valid | (dut.o.payload.len < TINY.max_burst_beats),
