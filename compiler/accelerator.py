@@ -30,7 +30,7 @@ from accelc.compiler.tile_cost import ConvShape
 from accelc.compiler.tokens import insert_tokens
 from accelc.compiler.verify import verify
 from accelc.isa.config import AccelConfig
-from accelc.isa.errors import UnsupportedOpError
+from accelc.isa.errors import DoesNotFitError, UnsupportedOpError
 from accelc.isa.program import Program, Region
 
 
@@ -61,6 +61,8 @@ def _lower_any_conv(builder: RegionBuilder, node: Node) -> None:
     (lower_depthwise if node.attrs.get("depthwise", False) else lower_conv)(builder, node)
 
 
+#: What the 32-bit addresses of instructions reach.
+MAX_MEMORY_BYTES = 1 << 32
 LOWERINGS: dict[str, Callable[[RegionBuilder, Node], None]] = {
     "int.conv": _lower_any_conv,
     "int.maxpool": lower_maxpool,
@@ -93,6 +95,11 @@ def lower(
     packings, names = _packings(graph, patched)
     parts = slices(graph, config)
     plan = plan_memory(_lifetimes(graph, packings, parts, config))
+    if plan.peak_bytes > MAX_MEMORY_BYTES:
+        raise DoesNotFitError(
+            f"the network's activations take {plan.peak_bytes} bytes, instructions address "
+            f"{MAX_MEMORY_BYTES}; compile for a smaller batch or input"
+        )
     views = {
         name: _view(packing, plan.addresses[name], config)
         for name, packing in packings.items()

@@ -119,6 +119,9 @@ def _some(names: list[str]) -> str:
 
 
 def _check(proto: ModelProto) -> None:
+    for value in proto.graph.input:
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            raise ModelError(f"input {value.name!r} has no shape")
     if proto.ByteSize() >= CHECKER_LIMIT_BYTES:
         return
     if not all(value.type.tensor_type.HasField("shape") for value in proto.graph.output):

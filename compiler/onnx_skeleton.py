@@ -12,6 +12,8 @@ from accelc.isa.errors import ModelError
 
 #: Constants up to this many elements are evaluated while shapes are inferred.
 SHAPE_CONSTANT_ELEMS = 4096
+#: Largest size of a symbolic dimension; ONNX holds sizes in 64 bits, nobody's memory that much.
+MAX_DIMENSION = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ def skeleton(proto: ModelProto, dims: Mapping[str, int]) -> Skeleton:
         ModelError: a dimension without size, a name that is no dimension, an input without shape.
     """
     for name, size in dims.items():
-        if size < 1:
-            raise ModelError(f"dimension {name!r} must be at least 1, not {size}")
+        if not 1 <= size <= MAX_DIMENSION:
+            raise ModelError(f"dimension {name!r} must be from 1 to {MAX_DIMENSION}, not {size}")
     graph = proto.graph
     light = ModelProto(ir_version=proto.ir_version)
     light.opset_import.extend(proto.opset_import)
@@ -67,9 +69,6 @@ def _fix_dimensions(
 ) -> tuple[str, ...]:
     """Give every dimension of ``inputs`` its number, in place; notes about the ones chosen."""
     tensors_only = [value for value in inputs if value.type.HasField("tensor_type")]
-    for value in tensors_only:
-        if not value.type.tensor_type.HasField("shape"):
-            raise ModelError(f"input {value.name!r} has no shape")
     symbolic = {
         f"{value.name}.{axis}": dim
         for value in tensors_only
