@@ -78,6 +78,8 @@ class AccelConfig:
             value = getattr(self, field.name)
             if field.type is int and (not isinstance(value, int) or isinstance(value, bool)):
                 raise ConfigError(f"{field.name} must be an integer, not {value!r}")
+            if field.type is str and not isinstance(value, str):
+                raise ConfigError(f"{field.name} must be text, not {value!r}")
             if field.type is bool and not isinstance(value, bool):
                 raise ConfigError(f"{field.name} must be true or false, not {value!r}")
         for name in (

@@ -20,9 +20,10 @@ import accelc
 from accelc.compiler.layout import Packing
 from accelc.compiler.partition import Place, subgraph
 from accelc.compiler.pipeline import CompiledModel, Step
+from accelc.compiler.place import TARGETS
 from accelc.files import write_atomically
 from accelc.isa.codec import decode_all, encode_all
-from accelc.isa.config import AccelConfig
+from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
 from accelc.isa.errors import AccelcError, ArtifactError
 from accelc.isa.program import Program
 from accelc.isa.spec import ISA_VERSION
@@ -33,6 +34,8 @@ FORMAT = "accelc artifact"
 FORMAT_VERSION = 1
 #: Every entry's time stamp, so that equal content gives equal files.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+#: Width of the addresses in instructions.
+ADDRESS_BITS = 32
 
 
 def _step_manifest(index: int, step: Step) -> dict[str, Any]:
@@ -84,7 +87,25 @@ def _read_program(
         regions=reader.decode(form["regions"]),
         layers=reader.decode(form["layers"]),
     )
+    _check_addresses(program)
     return program, reader.decode(form["packings"])
+
+
+def _check_addresses(program: Program) -> None:
+    """Refuse a memory no program addresses, and what lies outside of it.
+
+    Raises:
+        ValueError: naming the first range that is out of bounds.
+    """
+    size = program.memory_bytes
+    if not 0 < size <= 1 << ADDRESS_BITS:
+        raise ValueError(f"a memory of {size} bytes")
+    ranges = [(program.instructions_address, len(program.instructions) * INSTRUCTION_BYTES)]
+    ranges += [(address, len(data)) for address, data in program.constants]
+    ranges += [(region.address, region.nbytes) for region in (*program.inputs, *program.outputs)]
+    for address, nbytes in ranges:
+        if address < 0 or nbytes < 0 or address + nbytes > size:
+            raise ValueError(f"{nbytes} bytes at {address}, beyond its memory of {size} bytes")
 
 
 @dataclass(frozen=True)
@@ -204,17 +225,25 @@ def _read_model(archive: zipfile.ZipFile, manifest: dict[str, Any], name: str) -
                 f"{manifest['config_digest']:08x}, which is {config.digest:08x} here; "
                 "compile the model again"
             )
+    if manifest["target"] not in TARGETS:
+        raise ValueError(f"there is no target {manifest['target']!r}")
     form = json.loads(archive.read("graph.json"))
     reader = Reader(archive.read("arrays.bin"))
     graph = reader.decode(form["graph"])
     steps: list[Step] = []
     for index, entry in enumerate(manifest["steps"]):
-        nodes = tuple(entry["nodes"])
+        nodes, place = tuple(entry["nodes"]), Place[entry["place"]]
         part = subgraph(graph, nodes, f"{graph.name}.{index}")
         program, packings = None, None
-        if entry["program"] is not None and config is not None:
+        if (entry["program"] is not None) != (place is Place.ACCELERATOR):
+            raise ValueError(f"step {index} is on the {place.name}, its program {entry['program']}")
+        if place is Place.ACCELERATOR:
+            if config is None:
+                raise ValueError("a program without a configuration")
             program, packings = _read_program(archive, entry["program"], config)
-        steps.append(Step(Place[entry["place"]], nodes, part, program, packings))
+        steps.append(Step(place, nodes, part, program, packings))
+    if sorted(node for step in steps for node in step.nodes) != list(range(len(graph.nodes))):
+        raise ValueError("its steps are not its network")
     return CompiledModel(
         manifest["target"], config, graph, tuple(steps), reader.decode(form["placements"])
     )

@@ -33,7 +33,7 @@ def read(path: str | os.PathLike[str]) -> AccelConfig:
     file = Path(path)
     values = _parse(file)
     base = values.pop("base", REFERENCE.name)
-    if base not in PRESETS:
+    if not isinstance(base, str) or base not in PRESETS:
         raise ConfigError(f"{file}: base must be one of {', '.join(PRESETS)}, not {base!r}")
     return AccelConfig.from_dict({**PRESETS[base].to_dict(), "name": file.stem, **values})
 

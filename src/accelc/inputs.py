@@ -131,9 +131,17 @@ def read_labelled(path: Path, types: Mapping[str, TensorType], limit: int | None
     if len(types) != 1:
         raise InputError(f"labelled data needs a network with one input, this has {len(types)}")
     ((name, kind),) = types.items()
+    if not kind.shape:
+        raise InputError(
+            f"labelled data needs a network with samples, input {name!r} is one number"
+        )
     batch, sample = kind.shape[0], kind.shape[1:]
-    if y.ndim != 1 or len(x) != len(y):
-        raise InputError(f"{path}: {len(x)} samples x need one label each, y is {list(y.shape)}")
+    if not x.ndim or y.ndim != 1 or len(x) != len(y) or not len(x):
+        raise InputError(
+            f"{path}: samples x need one label each, x is {list(x.shape)}, y is {list(y.shape)}"
+        )
+    if y.dtype.kind not in "iuf" or not (y == np.rint(y)).all():
+        raise InputError(f"{path}: labels y must be class numbers, not {y.dtype} {y[:3].tolist()}")
     if x[:1].size != int(np.prod(sample)):
         raise InputError(
             f"{path}: a sample is {list(x.shape[1:])}, the network takes {list(sample)}"

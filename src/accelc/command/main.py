@@ -106,6 +106,10 @@ def run(arguments: Sequence[str]) -> int:
         _report(arguments)
         _say(str(error))
         return _exit_code(error)
+    except MemoryError as error:
+        _report(arguments)
+        _say(f"this machine's memory does not suffice: {error}")
+        return ExitCode.USER_ERROR
     except Exception as error:  # a defect must not look like the user's fault, nor print pages
         _report(arguments)
         _say(f"internal error, {type(error).__name__}: {error}; --traceback shows where")

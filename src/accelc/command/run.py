@@ -160,7 +160,11 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
 )
 @click.option("--limit", type=click.IntRange(1), help="Use only the first samples of --data.")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of random inputs and stalls."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of random inputs and stalls.",
 )
 @click.option(
     "-o",
