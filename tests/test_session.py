@@ -1,6 +1,7 @@
 """Sessions: every device gives the same bits, inputs are checked, costs are reported."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -98,6 +99,12 @@ def test_wrong_inputs_are_one_error(
     with pytest.raises(InputError, match=message):
         session.run(inputs)
     session.run(image())
+
+
+def test_an_array_without_its_name_is_refused(artifact: Artifact) -> None:
+    session: Any = accelc.load(artifact)
+    with pytest.raises(InputError, match="arrays by name .image., not ndarray"):
+        session.run(image(1)["image"])
 
 
 def test_unknown_devices_are_refused(artifact: Artifact) -> None:

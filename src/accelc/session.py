@@ -50,7 +50,8 @@ class LayerReport:
     cycles: int
     macs: int
     dram_bytes: int
-    #: What no schedule can beat: all multipliers busy, or the memory bus busy.
+    #: What the layer takes at least by itself: all multipliers busy, or the memory bus busy. Fewer
+    #: cycles mean that its weights were loaded while the layer before was computed.
     limit_cycles: int
     #: Share of the matrix unit's multiply-accumulates that were useful, 0 to 1.
     utilisation: float
@@ -203,6 +204,9 @@ class Session:
             InputError: naming everything that is wrong.
         """
         expected = self.inputs
+        if not isinstance(inputs, Mapping):
+            found = type(inputs).__name__
+            raise InputError(f"inputs must be arrays by name ({', '.join(expected)}), not {found}")
         problems = [f"input {name!r} is missing" for name in expected if name not in inputs]
         for name, array in inputs.items():
             if name not in expected:
