@@ -8,8 +8,9 @@ MLPerf Tiny, read from ../shared/models where that folder exists; any other mode
 ``--model FILE.onnx``. ``resnet18`` and ``mobilenetv1`` are built with random weights (networks.py).
 The network runs once on one random input.
 
-The limit of a layer is max(MACs / MACs per cycle, bytes that must move / bytes per cycle): no
-schedule of the same arithmetic on the same memory can be faster.
+The limit of a layer is max(MACs / MACs per cycle, bytes that must move / bytes per cycle): nothing
+that computes the layer by itself can be faster. Layers overlap, though: a layer's cycles run from
+the last STORE of the layer before to its own, so one whose weights came early can beat its limit.
 """
 
 import argparse
