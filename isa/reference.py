@@ -11,6 +11,7 @@ from pathlib import Path
 
 from accelc.isa import asm, config, registers, spec
 from accelc.isa.config import INSTRUCTION_BYTES, PRESETS, AccelConfig
+from accelc.isa.registers import Access, Register
 from accelc.isa.spec import FIELDS, HEADER_FIELDS, INSTRUCTIONS, FieldSpec, Opcode
 
 GENERATED = (
@@ -130,9 +131,14 @@ def _scratchpads() -> list[str]:
     )
 
 
+def _reset(register: Register) -> str:
+    """The value after reset of what software writes; what it only reads says its own value."""
+    return f"{register.reset:#x}" if register.access is Access.READ_WRITE else ""
+
+
 def _registers_section() -> list[str]:
     rows = [
-        (f"`0x{r.offset:03x}`", f"`{r.name}`", r.access.value, f"{r.reset:#x}", r.doc)
+        (f"`0x{r.offset:03x}`", f"`{r.name}`", r.access.value, _reset(r), r.doc)
         for r in registers.REGISTERS
     ]
     errors = [(int(code), f"`{code.name}`") for code in registers.ErrorCode]
