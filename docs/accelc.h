@@ -170,7 +170,7 @@ enum accelc_error {
 #define ACCELC_REG_SHAPE 0x00c /* ro: bits 7:0 batch, 15:8 block_in, 23:16 block_out, 31:24 bus_bytes */
 #define ACCELC_REG_CONTROL 0x010 /* w1: bit 0 start; bit 1 abort and clear: stop, drain, clear the error */
 #define ACCELC_REG_STATUS 0x014 /* ro: bit 0 busy, bit 1 done (until the next start), bit 2 error */
-#define ACCELC_REG_ERROR 0x018 /* ro: error code, see ErrorCode */
+#define ACCELC_REG_ERROR 0x018 /* ro: error code, see below */
 #define ACCELC_REG_ERROR_INFO 0x01c /* ro: bits 23:0 instructions fetched so far, 31:24 unit (0 load, 1 gemm, 2 alu, 3 store, 4 fetch) */
 #define ACCELC_REG_PROGRAM_ADDRESS 0x020 /* rw: address of the first instruction, relative to memory_base */
 #define ACCELC_REG_PROGRAM_LENGTH 0x024 /* rw: instructions, FINISH included */

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from accelc.isa import asm, config, registers, spec
 from accelc.isa.config import INSTRUCTION_BYTES, PRESETS, AccelConfig
-from accelc.isa.registers import Access, Register
+from accelc.isa.registers import ERROR_MEANINGS, Access, Register
 from accelc.isa.spec import FIELDS, HEADER_FIELDS, INSTRUCTIONS, FieldSpec, Opcode
 
 GENERATED = (
@@ -141,7 +141,7 @@ def _registers_section() -> list[str]:
         (f"`0x{r.offset:03x}`", f"`{r.name}`", r.access.value, _reset(r), r.doc)
         for r in registers.REGISTERS
     ]
-    errors = [(int(code), f"`{code.name}`") for code in registers.ErrorCode]
+    errors = [(int(code), f"`{code.name}`", meaning) for code, meaning in ERROR_MEANINGS.items()]
     return [
         "## Registers",
         "",
@@ -151,7 +151,7 @@ def _registers_section() -> list[str]:
         "",
         "Error codes:",
         "",
-        *_table(("code", "name"), errors),
+        *_table(("code", "name", "meaning"), errors),
         "",
     ]
 

@@ -17,22 +17,33 @@ class ErrorCode(enum.IntEnum):
     """What the ``error`` register reports; 0 is no error. The first error wins."""
 
     NONE = 0
-    #: Unknown opcode, a reserved bit set, or a unit's own bit in its masks.
     ILLEGAL_INSTRUCTION = 1
-    #: A field breaks a rule of its instruction or a feature the configuration lacks.
     ILLEGAL_FIELD = 2
-    #: A scratchpad row beyond the configured depth.
     ROW_OUT_OF_RANGE = 3
-    #: A memory address at or beyond ``memory_bytes``, or not a multiple of the bus width.
     ADDRESS_OUT_OF_RANGE = 4
-    #: The memory answered a read with SLVERR or DECERR.
     READ_RESPONSE = 5
-    #: The memory answered a write with SLVERR or DECERR.
     WRITE_RESPONSE = 6
-    #: No unit made progress for ``watchdog_cycles`` while the program was running.
     WATCHDOG = 7
-    #: The instruction list ended without FINISH.
     MISSING_FINISH = 8
+
+
+ERROR_MEANINGS: dict[ErrorCode, str] = {
+    ErrorCode.NONE: "no error",
+    ErrorCode.ILLEGAL_INSTRUCTION: (
+        "unknown opcode, a reserved bit set, or a unit's own bit in its masks"
+    ),
+    ErrorCode.ILLEGAL_FIELD: (
+        "a field breaks a rule of its instruction or needs what the configuration lacks"
+    ),
+    ErrorCode.ROW_OUT_OF_RANGE: "a scratchpad row beyond the configured depth",
+    ErrorCode.ADDRESS_OUT_OF_RANGE: (
+        "a memory address at or beyond `memory_bytes`, or not a multiple of the bus width"
+    ),
+    ErrorCode.READ_RESPONSE: "memory answered a read with SLVERR or DECERR",
+    ErrorCode.WRITE_RESPONSE: "memory answered a write with SLVERR or DECERR",
+    ErrorCode.WATCHDOG: "no unit made progress for `watchdog_cycles` while the program was running",
+    ErrorCode.MISSING_FINISH: "the instruction list ended without FINISH",
+}
 
 
 class Access(enum.Enum):
@@ -68,7 +79,7 @@ def _layout() -> tuple[Register, ...]:
             "control", 0x010, w1, "bit 0 start; bit 1 abort and clear: stop, drain, clear the error"
         ),
         Register("status", 0x014, ro, "bit 0 busy, bit 1 done (until the next start), bit 2 error"),
-        Register("error", 0x018, ro, "error code, see ErrorCode"),
+        Register("error", 0x018, ro, "error code, see below"),
         Register(
             "error_info",
             0x01C,
