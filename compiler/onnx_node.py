@@ -115,7 +115,8 @@ def run(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
     evaluator, names = _evaluator(node, inputs, opset)
     feeds = dict(zip(names, (x for x in inputs if x is not None), strict=True))
     try:
-        return list(evaluator.run(None, feeds))  # type: ignore[arg-type]
+        with np.errstate(all="ignore"):  # infinities and NaN are results like others
+            return list(evaluator.run(None, feeds))  # type: ignore[arg-type]
     except Exception as error:
         # onnx.reference raises whatever NumPy raises: there is no narrower class
         line = str(error).strip().splitlines()
