@@ -3,6 +3,7 @@
 import enum
 import io
 import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -224,3 +225,13 @@ def test_writing_through_a_link_keeps_the_link(tmp_path: Path) -> None:
 def test_graph_of_artifact_is_a_graph(artifact: Artifact) -> None:
     assert isinstance(artifact.model.graph, Graph)
     assert artifact.config is not None and artifact.config.name == "1x4x4"
+
+
+def test_pipes_are_written_to() -> None:
+    reader, writer = os.pipe()
+    try:
+        write_atomically(f"/dev/fd/{writer}", "text")
+        assert os.read(reader, 10) == b"text"
+    finally:
+        os.close(reader)
+        os.close(writer)

@@ -34,10 +34,11 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     """
     content = data.encode() if isinstance(data, str) else data
     try:
-        target = Path(path).resolve()
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(content)  # a device or a pipe, where there is nothing to replace
+        named = Path(path)
+        if named.exists() and not named.is_file() and not named.is_dir():
+            named.write_bytes(content)  # a device or a pipe, where there is nothing to replace
             return
+        target = named.resolve()
         if target.is_dir():
             raise IsADirectoryError(None, "it is a folder")
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
