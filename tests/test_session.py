@@ -107,6 +107,12 @@ def test_an_array_without_its_name_is_refused(artifact: Artifact) -> None:
         session.run(image(1)["image"])
 
 
+def test_objects_name_themselves_in_a_line(artifact: Artifact) -> None:
+    name = artifact.model.graph.name
+    assert repr(artifact) == f"<Artifact of network {name!r} for accelerator 1x4x4>"
+    assert repr(accelc.load(artifact, "cpu")) == f"<Session of network {name!r} on cpu>"
+
+
 def test_unknown_devices_are_refused(artifact: Artifact) -> None:
     with pytest.raises(InputError, match="^there is no device 'fpga'; there are golden, func"):
         accelc.load(artifact, "fpga")

@@ -114,6 +114,10 @@ class Artifact:
 
     model: CompiledModel
 
+    def __repr__(self) -> str:
+        place = "the CPU" if self.config is None else f"accelerator {self.config.name}"
+        return f"<Artifact of network {self.model.graph.name!r} for {place}>"
+
     @property
     def config(self) -> AccelConfig | None:
         return self.model.config

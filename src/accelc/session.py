@@ -168,6 +168,9 @@ class Session:
             else:
                 self._steps.append(_AcceleratorStep(step, device, self.memory))
 
+    def __repr__(self) -> str:
+        return f"<Session of network {self.graph.name!r} on {self.device}>"
+
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Name, shape and element type of every input."""
