@@ -127,7 +127,8 @@ def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
     type=click.Choice(STAGES),
     default="artifact",
     show_default=True,
-    help="Stop at a stage: graph, schedule and asm are text; llvm, obj and lib are the CPU's code.",
+    help="Stop at a stage. graph, schedule and asm are text. llvm, obj and lib are the CPU's code: "
+    "lib is a shared library with a C header, obj its instructions without the constants.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def compile_command(
