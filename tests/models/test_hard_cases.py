@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import accelc
+
 #: Adds nodes to a ``Net`` of conftest.
 Build = Callable[[Any], None]
 
@@ -346,3 +348,18 @@ def test_network(new_net: Any, check_net: Any, case: str) -> None:
     net = new_net(opset=18)
     NETWORKS[case](net)
     check_net(net, "1x8x8")
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, 0.0, 1e20, 1e-30])
+def test_scales_that_mean_nothing(new_net: Any, check_net: Any, recwarn: Any, scale: float) -> None:
+    """They stay on the CPU, where they give what onnxruntime gives, without a warning."""
+    net = new_net()
+    x = net.raw_dq(net.input(1, 3, 8, 8), np.float32(scale), np.int8(3))
+    w = net.weights((4, 3, 3, 3), None)
+    net.output(net.node("Conv", x, w), np.float32)
+    y = net.raw_dq(net.input(1, 3, 8, 8), np.float32(0.1), np.int8(3))
+    net.output(net.q(net.node("Conv", y, w), 0.1, 2))
+    check_net(net)
+    net.output(net.q(net.node("Conv", x, w), 0.1, 2))
+    assert len(accelc.compile(net.model()).programs) == 1
+    assert not recwarn.list
