@@ -93,8 +93,6 @@ class Load(wiring.Component):
         valid1 = Signal()
         job1 = Signal(layout, reset_less=True)
         transfer1 = Signal(runs.i.payload.shape(), reset_less=True)
-        fault1 = Signal(4)
-        fault = self._fault(m, fields)
         leave1 = Signal()
         accept = Signal()
         m.d.comb += [
@@ -104,6 +102,7 @@ class Load(wiring.Component):
         ]
         with m.If(accept | leave1):
             m.d.sync += valid1.eq(accept)
+        fault1 = self._fault(m, fields, accept, job1)
         has_data = Signal()
         has_planes = Signal()
         m.d.comb += [
@@ -115,7 +114,6 @@ class Load(wiring.Component):
         ]  # fmt: skip
         with m.If(accept):
             m.d.sync += [
-                fault1.eq(fault),
                 job1.buffer.eq(fields.buffer),
                 job1.pad_value.eq(fields.pad_value),
                 job1.n1.eq(fields.n1),
@@ -173,28 +171,48 @@ class Load(wiring.Component):
                 m.d.sync += self.error.eq(ErrorCode.READ_RESPONSE)
         return m
 
-    def _fault(self, m: Module, fields: data.View) -> Signal:
-        """The fault the fields show on their own; rows are checked again as they are written."""
+    def _fault(self, m: Module, fields: data.View, accept: Signal, job1: data.View) -> Signal:
+        """The fault the accepted fields show on their own; rows are checked again when written.
+
+        A length beyond the depth does not fit the receiver's counters. The comparisons are
+        registered with the job, what they mean together is found from the registers.
+        """
         config = self._config
-        fault = Signal(4)
-        known = list(Buffer) if config.lut else [b for b in Buffer if b != Buffer.LUT]
-        pads = [fields[f"pad_{side}"] for side in ("top", "bottom", "left", "right")]
+        deep = {name: Signal(name=f"{name}_deep") for name in ("block", "plane", "run")}
         with m.Switch(fields.buffer):
-            for buffer in known:
+            for buffer in Buffer:
                 with m.Case(buffer):
-                    # A length beyond the depth does not fit the receiver's counters.
                     depth = buffer_rows(config, buffer)
-                    deep = Cat(n > depth for n in (fields.row, fields.pad_top, fields.pad_bottom))
+                    block = Cat(n > depth for n in (fields.row, fields.pad_top, fields.pad_bottom))
                     plane = Cat(n > depth for n in (fields.pad_left, fields.pad_right))
-                    run = (fields.n0 > depth) & (fields.n1 != 0)
-                    with m.If(deep.any() | ((plane.any() | run) & (fields.n2 != 0))):
-                        m.d.comb += fault.eq(ErrorCode.ROW_OUT_OF_RANGE)
-                    if buffer not in (Buffer.INP, Buffer.VIN):
-                        with m.If(Cat(pad != 0 for pad in pads).any()):
-                            m.d.comb += fault.eq(ErrorCode.ILLEGAL_FIELD)
-                    if buffer == Buffer.LUT:
-                        with m.If((fields.n0 != 1) | (fields.n1 != 1) | (fields.n2 != 1)):
-                            m.d.comb += fault.eq(ErrorCode.ILLEGAL_FIELD)
+                    m.d.comb += [
+                        deep["block"].eq(block.any()),
+                        deep["plane"].eq(plane.any()),
+                        deep["run"].eq(fields.n0 > depth),
+                    ]
+        single1, runs1, planes1 = Signal(), Signal(), Signal()
+        deep1 = {name: Signal(name=f"{name}_deep1") for name in deep}
+        with m.If(accept):
+            m.d.sync += [deep1[name].eq(signal) for name, signal in deep.items()]
+            m.d.sync += [
+                single1.eq((fields.n0 == 1) & (fields.n1 == 1) & (fields.n2 == 1)),
+                runs1.eq(fields.n1 != 0),
+                planes1.eq(fields.n2 != 0),
+            ]
+
+        padded1 = job1.has_top | job1.has_left | job1.has_right | job1.has_bottom
+        fault1 = Signal(4)
+        with m.If(deep1["block"] | (planes1 & (deep1["plane"] | (deep1["run"] & runs1)))):
+            m.d.comb += fault1.eq(ErrorCode.ROW_OUT_OF_RANGE)
+        with m.Switch(job1.buffer):
+            with m.Case(Buffer.INP, Buffer.VIN):
+                pass
+            with m.Case(Buffer.WGT, Buffer.PRM):
+                with m.If(padded1):
+                    m.d.comb += fault1.eq(ErrorCode.ILLEGAL_FIELD)
+            with m.Case(Buffer.LUT):
+                with m.If(padded1 | ~single1 | (not config.lut)):
+                    m.d.comb += fault1.eq(ErrorCode.ILLEGAL_FIELD)
             with m.Default():
-                m.d.comb += fault.eq(ErrorCode.ILLEGAL_FIELD)
-        return fault
+                m.d.comb += fault1.eq(ErrorCode.ILLEGAL_FIELD)
+        return fault1
