@@ -25,6 +25,9 @@ from accelc.compiler.passes.operands import (
 )
 from accelc.compiler.rewrite import Refusal, Scope
 
+#: Elements of a window whose sum of 8-bit values fits a 32-bit accumulator.
+MAX_AREA = 1 << 23
+
 
 def _pool_attrs(node: Node, spatial: tuple[int, ...]) -> ConvAttrs:
     """Geometry of a pool; ``ceil_mode`` becomes padding at the end."""
@@ -72,6 +75,8 @@ def _average(
     y_view: View,
 ) -> None:
     area = conv.kernel[0] * conv.kernel[1]
+    if area >= MAX_AREA:
+        raise Refusal(f"the average of {area} elements may overflow the accumulator")
     channels = x_view.shape[3]
     real = np.float64(x.scalar_scale) / (np.float64(result.scale) * area)
     layer = Linear(
