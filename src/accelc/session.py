@@ -13,7 +13,7 @@ from accelc.compiler.graph import Graph, TensorType
 from accelc.compiler.layout import Packing, pack, unpack
 from accelc.compiler.pipeline import Step
 from accelc.isa.config import AccelConfig
-from accelc.isa.errors import DeviceError, InputError
+from accelc.isa.errors import DeviceError, DoesNotFitError, InputError
 from accelc.isa.program import Program
 from accelc.sim.device import Counters, Device, MemoryModel
 
@@ -102,7 +102,10 @@ def make_device(name: str, config: AccelConfig, memory: MemoryModel) -> Device:
 def _cpu_runner(graph: Graph) -> Runner:
     from accelc.compiler.cpu import compile_graph
 
-    return compile_graph(graph)
+    try:
+        return compile_graph(graph)
+    except MemoryError as error:
+        raise DoesNotFitError(f"this machine's memory does not suffice: {error}") from error
 
 
 class _AcceleratorStep:
