@@ -13,7 +13,7 @@ from accelc.hw.layouts import (
     instruction_layout,
     row_beats_log2,
 )
-from accelc.hw.receiver import LoadReceiver, job_layout
+from accelc.hw.receiver import LENGTHS, LoadReceiver, job_layout
 from accelc.isa.config import AccelConfig
 from accelc.isa.registers import ErrorCode
 from accelc.isa.spec import INSTRUCTION_BITS, Buffer, Opcode
@@ -153,6 +153,7 @@ class Load(wiring.Component):
             ),
             jobs.i.valid.eq(leave1),
             jobs.i.payload.eq(job1),
+            *(jobs.i.payload[f"one_{name}"].eq(job1[name] == 1) for name in LENGTHS),
             runs.i.valid.eq(
                 valid1 & (fault1 == ErrorCode.NONE) & jobs.i.ready & moves
             ),

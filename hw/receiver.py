@@ -12,6 +12,9 @@ from accelc.hw.layouts import ScratchWrite, beat_address_bits, buffer_rows, row_
 from accelc.isa.config import AccelConfig
 from accelc.isa.spec import Buffer
 
+#: What is written in a row, in the order of the phases.
+LENGTHS = ("top", "left", "run", "right", "bottom")
+
 
 def job_layout(config: AccelConfig) -> data.StructLayout:
     """What the receiving side must know of an instruction; all lengths in beats."""
@@ -35,6 +38,8 @@ def job_layout(config: AccelConfig) -> data.StructLayout:
             "has_right": unsigned(1),
             "has_bottom": unsigned(1),
             "has_planes": unsigned(1),
+            # which lengths are a single beat
+            **{f"one_{name}": unsigned(1) for name in LENGTHS},
         }
     )
 
@@ -98,11 +103,14 @@ class LoadReceiver(wiring.Component):
         active = Signal()
         addr = Signal(beat_address_bits(config) + 1, reset_less=True)
         left = Signal(beat_address_bits(config) + 1, reset_less=True)
+        # `left`, `i1` and `i2` are 1: registers, because the choice of the next phase hangs on them
+        end_count = Signal(reset_less=True)
+        last_run = Signal(reset_less=True)
+        last_plane = Signal(reset_less=True)
         i1 = Signal(16, reset_less=True)
         i2 = Signal(16, reset_less=True)
 
         write = Signal()
-        end_count = Signal()
         end_phase = Signal()
         finish = Signal()
         is_data = Signal()
@@ -110,8 +118,7 @@ class LoadReceiver(wiring.Component):
             is_data.eq(phase == _Phase.DATA),
             self.r.ready.eq(active & is_data),
             write.eq(active & (phase != _Phase.END) & (~is_data | self.r.valid)),
-            end_count.eq(left == 1),
-            end_phase.eq(write & end_count & (~is_data | (i1 == 1))),
+            end_phase.eq(write & end_count & (~is_data | last_run)),
         ]
 
         # The phase after this one, skipping those of length 0.
@@ -122,7 +129,7 @@ class LoadReceiver(wiring.Component):
         m.d.comb += [
             plane_start.eq(self._plane_start(job)),
             epilogue.eq(Mux(job.has_bottom, _Phase.BOTTOM, _Phase.END)),
-            plane_end.eq(Mux(i2 == 1, epilogue, plane_start)),
+            plane_end.eq(Mux(last_plane, epilogue, plane_start)),
         ]
         with m.Switch(phase):
             with m.Case(_Phase.TOP):
@@ -148,13 +155,16 @@ class LoadReceiver(wiring.Component):
             self.busy.eq(active),
         ]
         with m.If(write):
-            m.d.sync += [addr.eq(addr + 1), left.eq(left - 1)]
+            m.d.sync += [addr.eq(addr + 1), left.eq(left - 1), end_count.eq(left == 2)]
             with m.If(is_data & end_count):
-                m.d.sync += [left.eq(job.run), i1.eq(i1 - 1)]
+                m.d.sync += [left.eq(job.run), end_count.eq(job.one_run)]
+                m.d.sync += [i1.eq(i1 - 1), last_run.eq(i1 == 2)]
         with m.If(plane_over):
-            m.d.sync += i2.eq(i2 - 1)
+            m.d.sync += [i2.eq(i2 - 1), last_plane.eq(i2 == 2)]
         with m.If(end_phase):
-            m.d.sync += [phase.eq(following), i1.eq(job.n1), left.eq(self._length(job, following))]
+            m.d.sync += [phase.eq(following), i1.eq(job.n1), last_run.eq(job.n1 == 1)]
+            m.d.sync += [left.eq(self._length(job, following))]
+            m.d.sync += [end_count.eq(self._single(job, following))]
         with m.If(self.i.ready):
             job_in = self.i.payload
             start = Mux(
@@ -170,8 +180,11 @@ class LoadReceiver(wiring.Component):
                 phase.eq(first),
                 addr.eq(job_in.start),
                 left.eq(self._length(job_in, first)),
+                end_count.eq(self._single(job_in, first)),
                 i1.eq(job_in.n1),
+                last_run.eq(job_in.n1 == 1),
                 i2.eq(job_in.n2),
+                last_plane.eq(job_in.n2 == 1),
             ]
 
         self._write_port(m, job, addr, write, is_data)
@@ -187,7 +200,11 @@ class LoadReceiver(wiring.Component):
 
     @staticmethod
     def _length(job: data.View, phase: Value) -> Value:
-        return Array([job.top, job.left, job.run, job.right, job.bottom, job.bottom])[phase]
+        return Array(job[name] for name in LENGTHS)[phase]
+
+    @staticmethod
+    def _single(job: data.View, phase: Value) -> Value:
+        return Array(job[f"one_{name}"] for name in LENGTHS)[phase]
 
     def _write_port(
         self, m: Module, job: data.View, addr: Signal, write: Signal, is_data: Signal
