@@ -147,7 +147,8 @@ class Fetch(wiring.Component):
             room.eq(longest - addr[beat_log2 : beat_log2 + longest_log2]),
             popped.eq(prefetched.r_rdy & prefetched.r_en),
             self.ar.payload.addr.eq(addr),
-            self.ar.payload.len.eq(length - 1),
+            # without its sign: two equal bits would look like a loop to simulators
+            self.ar.payload.len.eq((length - 1)[: len(length)]),
         ]
         m.d.sync += reserved.eq(reserved + Mux(grant, length, 0) - popped)
         with m.FSM():
