@@ -581,9 +581,13 @@ def main() -> None:
     args = parser.parse_args()
     if args.epochs < 1:
         parser.error("--epochs must be at least 1")
-    if not args.evaluate:
-        produce(args.out, args.epochs, args.seed)
-    evaluate(args.out)
+    try:
+        if not args.evaluate:
+            produce(args.out, args.epochs, args.seed)
+        evaluate(args.out)
+    except ModuleNotFoundError as error:
+        extra = "test" if args.evaluate else "train"
+        parser.exit(1, f"{error.name} is missing; install it with `pip install -e '.[{extra}]'`\n")
 
 
 if __name__ == "__main__":

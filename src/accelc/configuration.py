@@ -14,7 +14,8 @@ def _parse(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read configuration {path}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot read configuration {path}: {reason}") from error
     try:
         values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except ValueError as error:  # both parsers' errors are ValueErrors
