@@ -9,6 +9,7 @@ import accelc.hw.verilog
 from accelc.isa.config import PRESETS
 from accelc.isa.errors import ToolError
 from accelc.sim import verilator
+from accelc.sim.verilator import library
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +19,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    verilator.library.cache_clear()
+    library.cache_clear()
     with pytest.raises(ToolError, match=r"^g\+\+ and make missing.*apt install g\+\+ make"):
-        verilator.library(PRESETS["1x4x4"])
+        library(PRESETS["1x4x4"])
 
 
 def test_missing_verilator_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
