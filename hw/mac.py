@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -135,26 +135,26 @@ class MacArray(wiring.Component):
         en = Signal()
         m.d.sync += en.eq(self.row_en & self.fire)
 
-        def operand(b: int, o: int, j: int) -> Value:
-            straight = _byte(rows[0], b * block_in + j)
-            if not config.window:
-                return straight
-            x = Signal(signed(8), name=f"x_{b}_{o}_{j}")
-            m.d.comb += x.eq(Mux(windowed, _byte(rows[j], b * block_in + o), straight))
-            return x
+        # Per tap, one byte for every output. In window mode all outputs with the same o % block_in
+        # see the same rows. Muxed as a whole: simulators work on words, not on bytes.
+        if config.window:
+            taps = [Signal(row_bits, name=f"tap_{j}") for j in range(block_in)]
+            for j, tap in enumerate(taps):
+                straight = Cat(
+                    _byte(rows[0], b * block_in + j).replicate(block_in)
+                    for b in range(config.batch)
+                )
+                m.d.comb += tap.eq(Mux(windowed, rows[j], straight))
 
-        # In window mode all outputs with the same o % block_in see the same rows.
-        shared = block_in if config.window else 1
-        operands = {
-            (b, o, j): operand(b, o, j)
-            for b in range(config.batch)
-            for o in range(shared)
-            for j in range(block_in)
-        }
+        def operand(b: int, o: int, j: int) -> Value:
+            if config.window:
+                return _byte(taps[j], b * block_in + o % block_in)
+            return _byte(rows[0], b * block_in + j)
+
         terms = [
             [
                 self.multiply(
-                    m, operands[b, o % shared, j], _byte(weights[o], j), en, f"product_{b}_{o}_{j}"
+                    m, operand(b, o, j), _byte(weights[o], j), en, f"product_{b}_{o}_{j}"
                 )
                 for j in range(block_in)
             ]
