@@ -60,27 +60,14 @@ _READER = {
 
 def depth(space: Space, config: AccelConfig) -> int:
     """Rows of a scratchpad."""
-    return {
-        Space.INP: config.inp_rows,
-        Space.WGT: config.wgt_rows,
-        Space.PRM: config.prm_rows,
-        Space.VIN: config.vin_rows,
-        Space.LUT: 1,
-        Space.ACC: config.acc_rows,
-        Space.OUT: config.out_rows,
-    }[space]
+    if space in (Space.ACC, Space.OUT):
+        return config.acc_rows if space is Space.ACC else config.out_rows
+    return config.rows(Buffer(space))
 
 
 def row_bytes(space: Space, config: AccelConfig) -> int:
     """Bytes that a row takes in memory."""
-    return {
-        Space.INP: config.inp_row_bytes,
-        Space.WGT: config.wgt_row_bytes,
-        Space.PRM: config.prm_row_bytes,
-        Space.VIN: config.vec_row_bytes,
-        Space.LUT: 256,
-        Space.OUT: config.vec_row_bytes,
-    }[space]
+    return config.vec_row_bytes if space is Space.OUT else config.row_bytes(Buffer(space))
 
 
 @dataclass(frozen=True)

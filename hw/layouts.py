@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
 
-from accelc.isa.config import LUT_ENTRIES, AccelConfig
+from accelc.isa.config import AccelConfig
 from accelc.isa.spec import (
     FIELDS,
     HEADER_BITS,
@@ -50,36 +50,14 @@ def fit(value: ValueLike, bits: int) -> Value:
     return cast.as_signed() if is_signed else cast
 
 
-def buffer_rows(config: AccelConfig, buffer: Buffer) -> int:
-    """Rows of a scratchpad that LOAD can write."""
-    return {
-        Buffer.INP: config.inp_rows,
-        Buffer.WGT: config.wgt_rows,
-        Buffer.PRM: config.prm_rows,
-        Buffer.VIN: config.vin_rows,
-        Buffer.LUT: 1,
-    }[buffer]
-
-
-def buffer_row_bytes(config: AccelConfig, buffer: Buffer) -> int:
-    """Bytes of a row of a scratchpad that LOAD can write; a power of two."""
-    return {
-        Buffer.INP: config.inp_row_bytes,
-        Buffer.WGT: config.wgt_row_bytes,
-        Buffer.PRM: config.prm_row_bytes,
-        Buffer.VIN: config.vec_row_bytes,
-        Buffer.LUT: LUT_ENTRIES,
-    }[buffer]
-
-
 def row_beats_log2(config: AccelConfig, buffer: Buffer) -> int:
     """Beats of a row as a power of two: rows are whole beats by the configuration's rules."""
-    return exact_log2(buffer_row_bytes(config, buffer) // config.bus_bytes)
+    return exact_log2(config.row_bytes(buffer) // config.bus_bytes)
 
 
 def beat_address_bits(config: AccelConfig) -> int:
     """Bits that number every beat of the largest scratchpad LOAD writes or STORE reads."""
-    beats = [buffer_rows(config, b) << row_beats_log2(config, b) for b in Buffer]
+    beats = [config.rows(b) << row_beats_log2(config, b) for b in Buffer]
     beats.append(config.out_rows * config.vec_row_bytes // config.bus_bytes)
     return bits_for(max(beats) - 1)
 

@@ -9,7 +9,6 @@ from accelc.hw.dma import BURST, BurstSplitter, RunGenerator
 from accelc.hw.fifo import Fifo
 from accelc.hw.layouts import (
     ScratchWrite,
-    buffer_rows,
     instruction_layout,
     row_beats_log2,
 )
@@ -183,7 +182,7 @@ class Load(wiring.Component):
         with m.Switch(fields.buffer):
             for buffer in Buffer:
                 with m.Case(buffer):
-                    depth = buffer_rows(config, buffer)
+                    depth = config.rows(buffer)
                     block = Cat(n > depth for n in (fields.row, fields.pad_top, fields.pad_bottom))
                     plane = Cat(n > depth for n in (fields.pad_left, fields.pad_right))
                     m.d.comb += [

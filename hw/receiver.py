@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from accelc.hw.arbiter import read_beat_layout
-from accelc.hw.layouts import ScratchWrite, beat_address_bits, buffer_rows, row_beats_log2
+from accelc.hw.layouts import ScratchWrite, beat_address_bits, row_beats_log2
 from accelc.isa.config import AccelConfig
 from accelc.isa.spec import Buffer
 
@@ -218,7 +218,7 @@ class LoadReceiver(wiring.Component):
         with m.Switch(job.buffer):
             for buffer in Buffer:
                 with m.Case(buffer):
-                    beats = buffer_rows(config, buffer) << row_beats_log2(config, buffer)
+                    beats = config.rows(buffer) << row_beats_log2(config, buffer)
                     # depths are powers of two
                     m.d.comb += beyond.eq(addr[exact_log2(beats) :].any())
         m.d.comb += self.range_error.eq(write & beyond)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accelc.isa.errors import ConfigError
+from accelc.isa.spec import Buffer
 
 #: Bytes of one lane's entry in the parameter scratchpad (bias, multiplier, shift).
 PARAM_BYTES = 8
@@ -145,6 +146,26 @@ class AccelConfig:
     @property
     def prm_row_bytes(self) -> int:
         return self.block_out * PARAM_BYTES
+
+    def rows(self, buffer: Buffer) -> int:
+        """Rows of a scratchpad that LOAD can write."""
+        return {
+            Buffer.INP: self.inp_rows,
+            Buffer.WGT: self.wgt_rows,
+            Buffer.PRM: self.prm_rows,
+            Buffer.VIN: self.vin_rows,
+            Buffer.LUT: 1,
+        }[buffer]
+
+    def row_bytes(self, buffer: Buffer) -> int:
+        """Bytes LOAD moves for one row of ``buffer``; a power of two."""
+        return {
+            Buffer.INP: self.inp_row_bytes,
+            Buffer.WGT: self.wgt_row_bytes,
+            Buffer.PRM: self.prm_row_bytes,
+            Buffer.VIN: self.vec_row_bytes,
+            Buffer.LUT: LUT_ENTRIES,
+        }[buffer]
 
     @property
     def vec_inp_rows(self) -> int:

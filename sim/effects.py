@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accelc.isa.config import LUT_ENTRIES, AccelConfig
+from accelc.isa.config import AccelConfig
 from accelc.isa.semantics import Rows, affine, firing_columns, gemm_tiles, load_rows, memory_runs
 from accelc.isa.spec import Alu, Buffer, Finish, Gemm, Instruction, Load, Source, Store, Unit
 
@@ -31,17 +31,6 @@ class Space(enum.Enum):
 def depth(config: AccelConfig, space: Space) -> int:
     """Rows of a scratchpad."""
     return 1 if space is Space.LUT else getattr(config, f"{space.value}_rows")
-
-
-def row_bytes(config: AccelConfig, buffer: Buffer) -> int:
-    """Bytes LOAD moves for one row of ``buffer``."""
-    return {
-        Buffer.INP: config.inp_row_bytes,
-        Buffer.WGT: config.wgt_row_bytes,
-        Buffer.PRM: config.prm_row_bytes,
-        Buffer.VIN: config.vec_row_bytes,
-        Buffer.LUT: LUT_ENTRIES,
-    }[buffer]
 
 
 @dataclass(frozen=True)
@@ -112,7 +101,7 @@ def effects(instruction: Instruction, config: AccelConfig) -> Effects:
     match instruction:
         case Load():
             buffer = Buffer(instruction.buffer)
-            nbytes = row_bytes(config, buffer)
+            nbytes = config.row_bytes(buffer)
             _, _, end = load_rows(instruction)
             memory = _words(memory_runs(instruction, nbytes), nbytes, config)
             rows = np.arange(instruction.row, end, dtype=np.int64)

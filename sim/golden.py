@@ -10,7 +10,7 @@ from accelc.isa.errors import DeviceError, EncodingError
 from accelc.isa.program import Program
 from accelc.isa.registers import ErrorCode
 from accelc.isa.semantics import State, execute
-from accelc.isa.spec import Opcode
+from accelc.isa.spec import Buffer, Opcode
 from accelc.sim.descriptors import COLUMNS, Descriptors, decode_table
 from accelc.sim.device import Counters, Device
 from accelc.sim.faults import FETCH, device_fault, semantic_fault
@@ -91,15 +91,7 @@ def byte_counters(config: AccelConfig, descriptors: Descriptors) -> Counters:
         n0, n1, n2 = (descriptors.column(opcode, n) for n in ("n0", "n1", "n2"))
         return n0 * n1 * n2
 
-    row_bytes = np.array(
-        [
-            config.inp_row_bytes,
-            config.wgt_row_bytes,
-            config.prm_row_bytes,
-            config.vec_row_bytes,
-            256,
-        ]
-    )
+    row_bytes = np.array([config.row_bytes(buffer) for buffer in Buffer])
     buffers = descriptors.table[descriptors.rows_of(Opcode.LOAD), COLUMNS[Opcode.LOAD]["buffer"]]
     return Counters(
         read_bytes=int((rows(Opcode.LOAD) * row_bytes[buffers]).sum())

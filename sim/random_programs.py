@@ -11,7 +11,7 @@ from accelc.isa.program import Program, Region
 from accelc.isa.semantics import Rows
 from accelc.isa.spec import Alu, Buffer, Finish, Gemm, Instruction, Load, Source, Store
 from accelc.sim.device import Device
-from accelc.sim.effects import Space, depth, effects, row_bytes, synchronise
+from accelc.sim.effects import Space, depth, effects, synchronise
 
 #: Bytes loads draw from; over 4096, so that bursts meet 4 KiB boundaries.
 _SOURCE_BYTES = 20 * 1024
@@ -81,7 +81,7 @@ class _Generator:
         if chosen is Buffer.LUT and not config.lut:
             return None
         space = Space(chosen.name.lower())
-        area, nbytes = self.areas[space], row_bytes(config, chosen)
+        area, nbytes = self.areas[space], config.row_bytes(chosen)
         n0, n1, n2 = self.between(1, 8), self.between(1, 4), self.between(1, 3)
         pads = [0, 0, 0, 0]
         if chosen in (Buffer.INP, Buffer.VIN) and self.chance(0.5):
@@ -257,7 +257,7 @@ class _Generator:
                 continue
             area = self.areas[Space(buffer.name.lower())]
             goal = area.rows if self.chance(0.7) else area.rows // 2
-            nbytes = row_bytes(self.config, buffer)
+            nbytes = self.config.row_bytes(buffer)
             row = 0
             while row < goal:
                 count = self.between(1, goal - row)

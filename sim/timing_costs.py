@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accelc.isa.config import LUT_ENTRIES, AccelConfig
-from accelc.isa.spec import Opcode, Source
+from accelc.isa.config import AccelConfig
+from accelc.isa.spec import Buffer, Opcode, Source
 from accelc.sim.descriptors import Descriptors
 from accelc.sim.timing_hazards import hazard_stalls
 
@@ -81,18 +81,7 @@ def costs(config: AccelConfig, d: Descriptors) -> Costs:
     def get(opcode: Opcode, *names: str) -> list[Values]:
         return [d.column(opcode, name) for name in names]
 
-    row_beats = (
-        np.array(
-            [
-                config.inp_row_bytes,
-                config.wgt_row_bytes,
-                config.prm_row_bytes,
-                config.vec_row_bytes,
-                LUT_ENTRIES,
-            ]
-        )
-        // bus
-    )
+    row_beats = np.array([config.row_bytes(buffer) // bus for buffer in Buffer])
     op = Opcode.LOAD
     beat = row_beats[np.minimum(d.column(op, "buffer"), row_beats.size - 1)]
     n0, n1, n2, dram, stride1, stride2 = get(op, "n0", "n1", "n2", "dram", "stride1", "stride2")

@@ -21,7 +21,6 @@ from accelc.isa.config import PRESETS
 from accelc.isa.registers import ErrorCode
 from accelc.isa.semantics import State, execute
 from accelc.isa.spec import Alu, Buffer, Gemm, Instruction, Load, Store, Unit
-from accelc.sim.effects import row_bytes
 from accelc.sim.random_programs import random_program
 
 CONFIG = PRESETS["1x4x4"]
@@ -213,7 +212,7 @@ class LoadBench(Bench):
             if getattr(self.dut, f"scratch_{int(buffer)}_en").value:
                 address = int(getattr(self.dut, f"scratch_{int(buffer)}_addr").value)
                 data = int(getattr(self.dut, f"scratch_{int(buffer)}_data").value)
-                beats = row_bytes(CONFIG, buffer) // BUS
+                beats = CONFIG.row_bytes(buffer) // BUS
                 row, beat = divmod(address, beats)
                 place = self.state.buffer(buffer)[row, beat * BUS : (beat + 1) * BUS]
                 place[:] = np.frombuffer(data.to_bytes(BUS, "little"), np.uint8)

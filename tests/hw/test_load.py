@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator, SimulatorContext
 
-from accelc.hw.layouts import buffer_row_bytes, buffer_rows, row_beats_log2
+from accelc.hw.layouts import row_beats_log2
 from accelc.hw.load import Load
 from accelc.hw.testbench import AxiMemory, sends, stream_bus
 from accelc.isa import semantics, spec
@@ -91,7 +91,7 @@ class Bench:
 
 def random_load(rng: random.Random, config: AccelConfig) -> spec.Load:
     buffer = rng.choice(list(Buffer))
-    row_bytes, rows = buffer_row_bytes(config, buffer), buffer_rows(config, buffer)
+    row_bytes, rows = config.row_bytes(buffer), config.rows(buffer)
     bus = config.bus_bytes
     if buffer == Buffer.LUT:
         dram = rng.randrange(0, MEMORY_BYTES - 256, bus)
@@ -221,7 +221,7 @@ def test_faults_are_reported(load: spec.Load, error: ErrorCode) -> None:
     good = strided(1, n0=4)
     assert bench.run([good, load, good]) == error
     assert len(bench.done) <= 1
-    beats = {Buffer(b): buffer_rows(SMALL, Buffer(b)) << row_beats_log2(SMALL, b) for b in Buffer}
+    beats = {Buffer(b): SMALL.rows(b) << row_beats_log2(SMALL, b) for b in Buffer}
     assert all(address < beats[Buffer(buffer)] for _, buffer, address, _ in bench.written)
 
 
