@@ -67,6 +67,9 @@ class AccelConfig:
     add: bool = True
     #: Whether the vector unit has the 256-entry look-up table.
     lut: bool = True
+    #: Whether one instruction runs at a time, in program order, instead of four units with queues
+    #: of their own: a third of the area, for the smallest FPGAs.
+    sequential: bool = False
     #: Instructions each unit's queue holds.
     queue_depth: int = 8
     #: A token counter holds up to ``2**token_bits - 1`` tokens.
@@ -124,6 +127,15 @@ class AccelConfig:
             "max_burst_beats must be at most 256 (AXI4)",
             self.max_burst_beats,
         )
+
+        if self.sequential:
+            for name in ("batch", "vector_lanes"):
+                value = getattr(self, name)
+                self._require(value == 1, f"a sequential core has {name} 1", value)
+            for name in ("add", "lut"):
+                self._require(
+                    not getattr(self, name), f"a sequential core has no {name} stage", True
+                )
 
     @staticmethod
     def _require(holds: bool, rule: str, value: object) -> None:

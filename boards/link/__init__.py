@@ -1,0 +1,1 @@
+"""The host link: UART, frames, protocol and the driver on the other side."""
