@@ -50,6 +50,8 @@ class Core(wiring.Component):
         Registers.
     irq : Out(1)
         The run is over: done or error, until the next start or clear.
+    busy, failed : Out(1)
+        Bits of the register ``status``. The core uses ``m_axi`` only while ``busy``.
     {unit}_start, {unit}_retire : Out(1)
         One cycle for each instruction that began with its tokens, or was done; for profiling.
     """
@@ -57,6 +59,8 @@ class Core(wiring.Component):
     m_axi: wiring.PureInterface
     s_axil: wiring.PureInterface
     irq: Signal
+    busy: Signal
+    failed: Signal
 
     def __init__(self, config: AccelConfig, *, array: MacArray | None = None) -> None:
         """Build the core.
@@ -74,6 +78,8 @@ class Core(wiring.Component):
             "m_axi": Out(Axi4(config)),
             "s_axil": In(Axi4Lite()),
             "irq": Out(1),
+            "busy": Out(1),
+            "failed": Out(1),
         }
         for unit in Unit:
             ports[f"{unit.name.lower()}_start"] = Out(1)
@@ -246,4 +252,6 @@ class Core(wiring.Component):
             registers.error_info.eq(control.info),
             registers.clear.eq(control.clear & control.busy),
             self.irq.eq(control.done | control.failed),
+            self.busy.eq(control.busy),
+            self.failed.eq(control.failed),
         ]

@@ -29,6 +29,7 @@ def ports(verilog: str) -> dict[str, tuple[str, int]]:
 
 def test_ports_have_their_conventional_names(verilog: str) -> None:
     expected = {"clk": ("input", 1), "rst": ("input", 1), "irq": ("output", 1)}
+    expected |= {"busy": ("output", 1), "failed": ("output", 1)}
     for unit in Unit:
         for event in ("start", "retire"):
             expected[f"{unit.name.lower()}_{event}"] = ("output", 1)
