@@ -44,6 +44,9 @@ class BoardMemory:
 
     on_chip: OnChip | None = None
     sdram: SdramChip | None = None
+    #: Whether the chip's byte masks (DQM) are wired to the FPGA. Where they are tied low, every
+    #: beat that is written is written whole, and bursts cannot be cut short by masking.
+    masks: bool = True
 
     def __post_init__(self) -> None:
         if self.on_chip is None and self.sdram is None:
@@ -58,6 +61,10 @@ class BoardMemory:
         if self.sdram is not None:
             return self.sdram.nbytes
         return self.on_chip.nbytes if self.on_chip is not None else 0
+
+
+#: A resource of a platform: what ``platform.request`` takes.
+Resource = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +90,14 @@ class Board:
     mlperf: bool = True
     #: Name under which openFPGALoader knows the board.
     loader: str
+    #: The serial port's resource, with ``rx`` and ``tx`` as the FPGA sees them.
+    uart: Resource = ("uart", 0)
+    #: LEDs for ready, busy and error; None where one has none of its own.
+    leds: tuple[Resource | None, ...] = (("led", 0), ("led", 1), ("led", 2))
+    #: A push button that resets everything.
+    reset: Resource | None = None
+    #: Outputs to hold high: resource, number, and which of its signals.
+    high: tuple[tuple[str, int, str], ...] = ()
     #: Where it is described, for `accelc boards`.
     url: str = ""
     #: Further options of the build, by tool; see `accelc.boards.build`.

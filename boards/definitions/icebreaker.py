@@ -1,0 +1,44 @@
+"""1BitSquared iCEBreaker: iCE40UP5K, whose four SPRAMs are the accelerator's memory."""
+
+from amaranth.build import Platform
+
+from accelc.boards.board import Board, BoardMemory, Family, OnChip, OnChipKind
+from accelc.isa.config import AccelConfig
+
+
+def _platform() -> Platform:
+    from amaranth_boards.icebreaker import ICEBreakerPlatform
+
+    return ICEBreakerPlatform()
+
+
+ICEBREAKER = Board(
+    name="icebreaker",
+    title="1BitSquared iCEBreaker",
+    family=Family.ICE40,
+    platform=_platform,
+    # 16 MACs are the chip's eight DSP blocks. The scratchpads are 20 of its 30 block RAMs.
+    config=AccelConfig(
+        name="icebreaker",
+        sequential=True,
+        block_in=4,
+        block_out=4,
+        bus_bytes=4,
+        inp_rows=512,
+        wgt_rows=128,
+        acc_rows=256,
+        vin_rows=4,
+        out_rows=256,
+        prm_rows=32,
+        vector_lanes=1,
+        add=False,
+        lut=False,
+    ),
+    clock_hz=40_000_000,
+    memory=BoardMemory(on_chip=OnChip(kind=OnChipKind.SPRAM, nbytes=128 << 10)),
+    loader="ice40_generic",
+    # the two on the main board; those of the break-off part may be gone
+    leds=(("led_g", 0), None, ("led_r", 0)),
+    reset=("button", 0),
+    url="https://docs.icebreaker-fpga.org",
+)
