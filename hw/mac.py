@@ -45,9 +45,6 @@ class MacArray(wiring.Component):
         Exact sums, ``(batch, block_out)``.
     """
 
-    #: Registers inside :meth:`multiply`.
-    multiply_cycles = 1
-
     row_en: Signal
     row: Signal
     window: Signal
@@ -59,7 +56,9 @@ class MacArray(wiring.Component):
     sums_valid: Signal
     sums: list[Signal]
 
-    def __init__(self, config: AccelConfig, *, levels_per_register: int = 2) -> None:
+    def __init__(
+        self, config: AccelConfig, *, levels_per_register: int = 2, multiply_cycles: int = 1
+    ) -> None:
         """Build the array.
 
         Parameters
@@ -68,8 +67,14 @@ class MacArray(wiring.Component):
             Gives ``batch``, ``block_in``, ``block_out`` and whether there is a window.
         levels_per_register
             Adder levels between registers; the last level always has one.
+        multiply_cycles
+            Registers inside :meth:`multiply`, at least 1: a vendor's multiplier may have several,
+            and an array that stands in for it in simulation as many.
         """
+        if multiply_cycles < 1:
+            raise ValueError(f"multiply_cycles must be at least 1, not {multiply_cycles}")
         self.config = config
+        self.multiply_cycles = multiply_cycles
         self.levels_per_register = levels_per_register
         self.sum_bits = 16 + ceil_log2(config.block_in)
         super().__init__(
@@ -102,6 +107,10 @@ class MacArray(wiring.Component):
         product = Signal(signed(16), name=name, reset_less=True)
         with m.If(en):
             m.d.sync += product.eq(x * w)
+        for cycle in range(1, self.multiply_cycles):
+            delayed = Signal(signed(16), name=f"{name}_{cycle}", reset_less=True)
+            m.d.sync += delayed.eq(product)
+            product = delayed
         return product
 
     def elaborate(self, platform: object) -> Elaboratable:
@@ -153,9 +162,7 @@ class MacArray(wiring.Component):
 
         terms = [
             [
-                self.multiply(
-                    m, operand(b, o, j), _byte(weights[o], j), en, f"product_{b}_{o}_{j}"
-                )
+                self.multiply(m, operand(b, o, j), _byte(weights[o], j), en, f"product_{b}_{o}_{j}")
                 for j in range(block_in)
             ]
             for b in range(config.batch)
