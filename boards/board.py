@@ -44,6 +44,9 @@ class BoardMemory:
 
     on_chip: OnChip | None = None
     sdram: SdramChip | None = None
+    #: Cycles by which registers between the SDRAM controller and the pins, both ways together,
+    #: lengthen the way from a command to its data (simulations delay the data alike).
+    io_cycles: int = 0
     #: Whether the chip's byte masks (DQM) are wired to the FPGA. Where they are tied low, every
     #: beat that is written is written whole, and bursts cannot be cut short by masking.
     masks: bool = True
