@@ -1,0 +1,1 @@
+"""From a board to its bitstream: synthesis, place and route, packing, reports."""
