@@ -39,7 +39,7 @@ _VERILATOR_FLAGS = (
 _COMPILE_FLAGS = ("-fPIC", "-fno-gnu-unique")
 #: Power-up noise comes from the harness, word by word.
 _NOISE = ("Iimm", "Qimm", "WiPjmm")
-_LINK_FLAGS = ("-shared", *(f"-Wl,--wrap=_Z22VL_SCOPED_RAND_RESET_{name}" for name in _NOISE))
+_NOISE_FLAGS = tuple(f"-Wl,--wrap=_Z22VL_SCOPED_RAND_RESET_{name}" for name in _NOISE)
 #: The wheel was configured on its build machine: its makefile names tools that are not here and
 #: asks for -Os, which halves the speed.
 _MAKE_VARIABLES = {
@@ -171,37 +171,71 @@ def library(config: AccelConfig) -> Path:
     Raises:
         ToolError: Verilator, g++ or make is missing or fails.
     """
+    return build_library(
+        verilog(config),
+        HARNESS,
+        what=config.name,
+        compile_flags=(f"-DBUS_BYTES={config.bus_bytes}",),
+        link_flags=_NOISE_FLAGS,
+    )
+
+
+def build_library(
+    source: str,
+    harness: Path,
+    *,
+    what: str,
+    compile_flags: tuple[str, ...] = (),
+    link_flags: tuple[str, ...] = (),
+) -> Path:
+    """The shared library of a design and the C++ file that drives it, built once.
+
+    Parameters
+    ----------
+    source
+        Verilog of everything; the top module is ``accel``.
+    harness
+        The C++ file.
+    what
+        What is being built, for error messages.
+    compile_flags, link_flags
+        More of them for g++.
+
+    Raises:
+        ToolError: Verilator, g++ or make is missing or fails.
+    """
     tool = find_verilator()
     compiler = _require_compiler()
-    source, harness = verilog(config), HARNESS.read_text()
-    compile_flags = " ".join((*_COMPILE_FLAGS, f"-DBUS_BYTES={config.bus_bytes}"))
-    flags = (*_VERILATOR_FLAGS, repr(_MAKE_VARIABLES), compile_flags, _ARITHMETIC)
+    code = harness.read_text()
+    all_compile_flags = " ".join((*_COMPILE_FLAGS, *compile_flags))
+    all_link_flags = ("-shared", *link_flags)
+    flags = (*_VERILATOR_FLAGS, repr(_MAKE_VARIABLES), all_compile_flags, _ARITHMETIC)
     tools = (tool.version, compiler, os.uname().machine)
-    key = content_key([source, harness, *flags, *_LINK_FLAGS, *tools])
+    key = content_key([source, code, *flags, *all_link_flags, *tools])
 
     def build(folder: Path) -> None:
         work = folder / "build"
         work.mkdir()
         objects = work / "obj"
         (work / f"{TOP}.v").write_text(source)
-        (work / HARNESS.name).write_text(harness)
+        (work / harness.name).write_text(code)
         _run(
             [
                 str(tool.binary),
                 *_VERILATOR_FLAGS,
                 "-CFLAGS",
-                compile_flags,
+                all_compile_flags,
                 "-LDFLAGS",
-                " ".join(_LINK_FLAGS),
+                " ".join(all_link_flags),
                 "--Mdir",
                 str(objects),
                 "-o",
                 str(folder / _LIBRARY),
                 str(work / f"{TOP}.v"),
-                str(work / HARNESS.name),
+                str(work / harness.name),
             ],
             tool.environment,
-            f"translating the RTL of {config.name}",
+            f"translating the RTL of {what}",
         )
         # every generated file includes this one first
         with (objects / f"V{TOP}__pch.h").open("a") as header:
@@ -210,7 +244,7 @@ def library(config: AccelConfig) -> Path:
         _run(
             ["make", f"-j{jobs}", "-C", str(objects), "-f", f"V{TOP}.mk", *make_variables()],
             tool.environment,
-            f"building the RTL simulator of {config.name}",
+            f"building the RTL simulator of {what}",
         )
         shutil.rmtree(work)
 
