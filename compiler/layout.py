@@ -110,14 +110,39 @@ def pack(array: Int8, packing: Packing, config: AccelConfig) -> bytes:
         raise InputError(
             f"{packing.value} must be int8 {packing.shape}, not {array.dtype} {array.shape}"
         )
+    return _packed(array, packing, config).tobytes()
+
+
+def _packed(array: NDArray[Any], packing: Packing, config: AccelConfig) -> NDArray[Any]:
+    """Elements of any type in the order of their packed bytes; padding becomes 0."""
     if packing.conv is not None:
         array = patches(array, packing)
     groups, h, w, blocks, batch, block_in = packing.packed_shape(config)
     n, _, _, c = array.shape
-    full = np.zeros((groups * batch, h, w, blocks * block_in), np.int8)
+    full = np.zeros((groups * batch, h, w, blocks * block_in), array.dtype)
     full[:n, :, :, :c] = array
     rows = full.reshape(groups, batch, h, w, blocks, block_in)
-    return np.ascontiguousarray(rows.transpose(0, 2, 3, 4, 1, 5)).tobytes()
+    return np.ascontiguousarray(rows.transpose(0, 2, 3, 4, 1, 5))
+
+
+#: In :func:`gather_table`: the low byte is the packed byte itself.
+GATHER_CONSTANT = 1 << 31
+
+
+def gather_table(packing: Packing, config: AccelConfig) -> NDArray[np.uint32]:
+    """Where every packed byte comes from, for hosts without NumPy, ``(nbytes,)``.
+
+    An entry is the element's place in the logical tensor ``(n, h, w, c)``, last axis fastest, or
+    ``GATHER_CONSTANT`` plus a byte that is always the same.
+    """
+    places = np.arange(1, 1 + np.prod(packing.shape), dtype=np.int64).reshape(packing.shape)
+    pad_value = 0
+    if packing.conv is not None:
+        pad_value = packing.conv.pad_value
+        packing = replace(packing, conv=replace(packing.conv, pad_value=-1))
+    table = _packed(places, packing, config).reshape(-1)
+    padded = np.where(table < 0, pad_value & 0xFF, 0) + GATHER_CONSTANT
+    return np.where(table > 0, table - 1, padded).astype(np.uint32)
 
 
 def unpack(data: bytes, packing: Packing, config: AccelConfig) -> Int8:

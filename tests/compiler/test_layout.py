@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from accelc.compiler.integer import ConvAttrs
-from accelc.compiler.layout import Packing, pack, patches, unpack
+from accelc.compiler.layout import (
+    GATHER_CONSTANT,
+    Packing,
+    gather_table,
+    pack,
+    patches,
+    unpack,
+)
 from accelc.isa.config import PRESETS, AccelConfig
 from accelc.isa.errors import InputError
 
@@ -66,3 +73,18 @@ def test_wrong_arrays_are_refused() -> None:
     )
     with pytest.raises(InputError, match="only nhwc regions can be unpacked"):
         unpack(bytes(64), patch, config)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+@pytest.mark.parametrize("lines", [0, 1, 3])
+def test_the_gather_table_packs_as_pack_does(config: AccelConfig, lines: int) -> None:
+    conv = ConvAttrs(kernel=(3, 2), stride=(2, 1), pads=(1, 0, 2, 3), dilation=(1, 2), pad_value=-7)
+    array = tensor(5, 1, 6, 5, 3)
+    packing = Packing(value="x", shape=array.shape)
+    if lines:
+        packing = Packing(value="x", shape=array.shape, kind="patch", conv=conv, patch_lines=lines)
+    table = gather_table(packing, config)
+    constant = table >= GATHER_CONSTANT
+    packed = array.reshape(-1)[np.where(constant, 0, table)].view(np.uint8)
+    packed[constant] = table[constant] & 0xFF
+    assert packed.tobytes() == pack(array, packing, config)
