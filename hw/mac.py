@@ -1,6 +1,7 @@
 """The matrix array: stationary weight tile, multipliers, adder trees."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -75,6 +76,8 @@ class MacArray(wiring.Component):
             raise ValueError(f"multiply_cycles must be at least 1, not {multiply_cycles}")
         self.config = config
         self.multiply_cycles = multiply_cycles
+        #: Ignore what a subclass makes of :meth:`multiply`, for simulation.
+        self.portable = False
         self.levels_per_register = levels_per_register
         self.sum_bits = 16 + ceil_log2(config.block_in)
         super().__init__(

@@ -30,12 +30,8 @@ def mac_array(family: Family, config: AccelConfig, *, dsps: int | None = None) -
 
 
 def simulated_array(family: Family, config: AccelConfig) -> MacArray | None:
-    """A portable array as many cycles deep as ``mac_array(family, config)``."""
+    """``mac_array(family, config)`` without its vendor cells, as many cycles deep."""
     array = mac_array(family, config)
-    if array is None:
-        return None
-    return MacArray(
-        config,
-        levels_per_register=array.levels_per_register,
-        multiply_cycles=array.multiply_cycles,
-    )
+    if array is not None:
+        array.portable = True
+    return array
