@@ -63,6 +63,11 @@ class GemmParam(enum.IntEnum):
     STEP = 15
     #: Window mode: ``first * n_t``, the rows of a window.
     TAPS = 16
+    #: Weight tiles in a row, each added to the same accumulators; the first alone clears them.
+    N_K = 17
+    #: From tile to tile: input rows, and rows of the weight scratchpad.
+    INP_K = 18
+    WGT_K = 19
 
 
 class AluParam(enum.IntEnum):
