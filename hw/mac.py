@@ -163,9 +163,10 @@ class MacArray(wiring.Component):
                 return _byte(taps[j], b * block_in + o % block_in)
             return _byte(rows[0], b * block_in + j)
 
+        multiply = partial(MacArray.multiply, self) if self.portable else self.multiply
         terms = [
             [
-                self.multiply(m, operand(b, o, j), _byte(weights[o], j), en, f"product_{b}_{o}_{j}")
+                multiply(m, operand(b, o, j), _byte(weights[o], j), en, f"product_{b}_{o}_{j}")
                 for j in range(block_in)
             ]
             for b in range(config.batch)

@@ -133,7 +133,9 @@ def test_same_sums_as_the_portable_array(case: str, tmp_path: Path) -> None:
     cells = [(models / name).read_text() for name in ("ecp5.v", "block_ram.v", "register.v")]
     harness = tmp_path / "harness.cpp"
     harness.write_text(HARNESS)
-    source = to_verilog(component_rtlil(dut)) + "\n".join(cells)
+    design = to_verilog(component_rtlil(dut))
+    assert design.count(" MULT18X18D ") == dsps
+    source = design + "\n".join(cells)
     library = ctypes.CDLL(str(build_library(source, harness, what="two arrays")))
     words = stimuli(config, inputs, seed)
     result = np.zeros(2, np.uint32)
