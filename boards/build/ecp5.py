@@ -27,8 +27,8 @@ class Ecp5Flow(FamilyFlow):
     bitstream = f"{TOP}.bit"
     tools = (YOSYS, _NEXTPNR, _ECPPACK)
 
-    def synthesis(self) -> str:
-        return f"synth_ecp5 -abc9 -top {TOP}"
+    def synthesis(self) -> tuple[str, ...]:
+        return (f"synth_ecp5 -abc9 -top {TOP}",)
 
     def place_and_route(self, target: Target) -> Step:
         platform = target.platform

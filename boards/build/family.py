@@ -80,13 +80,14 @@ class FamilyFlow(abc.ABC):
     #: Tools in the order they run: Yosys, nextpnr, the packer.
     tools: tuple[Tool, ...]
 
-    @abc.abstractmethod
-    def synthesis(self) -> str:
-        """The Yosys commands from the elaborated, flattened-or-not RTLIL to mapped cells.
+    def prepare(self) -> tuple[str, ...]:
+        """Yosys commands between reading ``top.il``, whose memories that start as zeros say
+        nothing of it, and synthesis: declaring collisions of memory ports, for example."""
+        return ()
 
-        Runs between reading ``top.il`` (with collisions of memory ports declared, empty
-        initialisations removed) and ``check -assert``, ``stat``, ``write_json``.
-        """
+    @abc.abstractmethod
+    def synthesis(self) -> tuple[str, ...]:
+        """Yosys commands from there to mapped cells; then ``check -assert``, ``write_json``."""
 
     @abc.abstractmethod
     def place_and_route(self, target: Target) -> Step:

@@ -28,9 +28,9 @@ class Ice40Flow(FamilyFlow):
     bitstream = f"{TOP}.bin"
     tools = (YOSYS, _NEXTPNR, _ICEPACK)
 
-    def synthesis(self) -> str:
+    def synthesis(self) -> tuple[str, ...]:
         # never -dsp: it rewrites the SB_MAC16 we instantiate
-        return f"synth_ice40 -device u -abc9 -top {TOP}"
+        return (f"synth_ice40 -device u -abc9 -top {TOP}",)
 
     def place_and_route(self, target: Target) -> Step:
         return Step(

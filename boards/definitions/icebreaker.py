@@ -34,7 +34,7 @@ ICEBREAKER = Board(
         add=False,
         lut=False,
     ),
-    clock_hz=40_000_000,
+    clock_hz=40_500_000,
     memory=BoardMemory(on_chip=OnChip(kind=OnChipKind.SPRAM, nbytes=128 << 10)),
     loader="ice40_generic",
     # the two on the main board; those of the break-off part may be gone
