@@ -168,7 +168,8 @@ def cell_counts(folder: Path) -> dict[str, int]:
     """Mapped cells by type, from what `synthesis_script` leaves."""
     statistics = _read_json(folder / "cells.json")
     design = statistics.get("design") or statistics["modules"][f"\\{TOP}"]
-    return dict(design["num_cells_by_type"])
+    counts = design["num_cells_by_type"]
+    return {name: n for name, n in counts.items() if not name.startswith("$")}
 
 
 def _check_fit(flow: FamilyFlow, netlist: Netlist, used: dict[Resource, int]) -> None:
@@ -214,6 +215,7 @@ def _place_and_route(job: _Job, netlist: Netlist, synthesis: Path, target: Targe
         except StepError as error:
             raise _too_large(job.flow, netlist, error) or error from error
         job.run(pack, folder)
+        (folder / f"{TOP}.json").unlink()  # large, and kept with the synthesis
         _write_json(folder / "seconds.json", job.seconds)
 
     parts = [FLOW_VERSION, constraints, (synthesis / f"{TOP}.json").read_bytes()]

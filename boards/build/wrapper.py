@@ -61,11 +61,9 @@ class BoardWrapper(Elaboratable):
         m.domains.sync = ClockDomain("sync")
         m.domains.start = ClockDomain("start", local=True)
         m.d.comb += [ClockSignal("sync").eq(pll.clock), ClockSignal("start").eq(pll.clock)]
-        platform.add_clock_constraint(pll.clock, board.clock_hz)
         if board.memory.sdram is not None:
             m.domains.sdram = ClockDomain("sdram", reset_less=True)
             m.d.comb += ClockSignal("sdram").eq(pll.shifted)
-            platform.add_clock_constraint(pll.shifted, board.clock_hz)
         hold = ~pll.locked
         if board.reset is not None:
             name, number = board.reset
