@@ -1,0 +1,330 @@
+"""Executes checked requests, byte by byte, and says what goes into the answer."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2, exact_log2
+
+from accelc.boards.link.protocol import (
+    CRC_BYTES,
+    DELIMITER,
+    PAGE_BYTES,
+    READ_BYTES,
+    REQUEST_HEADER,
+    SYNC,
+    VERSION,
+    Region,
+    Status,
+)
+from accelc.boards.link.sender import ANSWER
+from accelc.hw.axi import CACHE_BUFFERABLE, LITE_ADDRESS_BITS, Axi4, Axi4Lite, Burst
+from accelc.isa.config import AccelConfig
+
+# Places of the fields of REQUEST_HEADER.
+_COMMAND, _SESSION, _SEQUENCE, _TAG, _LENGTH, _ADDRESS = 0, 1, 3, 4, 6, 8
+# The end of an answer.
+_EXPECTED, _STATUS, _CRC, _BORDER = 0, 1, 2, 2 + CRC_BYTES
+
+
+class Executor(wiring.Component):
+    """Executes one request after the other.
+
+    A byte of memory or of a register is one access: strobes select it in a write. That takes less
+    time than the byte on the line if the bus answers within 20 cycles and a bit takes 4; where it
+    does not, the host's next requests find no room and are repeated.
+
+    Members
+    -------
+    full, damaged : In(1)
+        There is a request; there was something else, which is answered too.
+    take, excuse : Out(1)
+        What is wanted next is the request, or that answer.
+    index : Out(8)
+        Place of the byte wanted from the request.
+    record : Out(1)
+        It is wanted from the board's record instead, whose first byte has the index that follows
+        a header.
+    byte : In(8)
+        The byte at the last cycle's index.
+    answer : Out(stream of ANSWER)
+    memory : Out(Axi4)
+    registers : Out(Axi4Lite)
+    core_busy : In(1)
+        Refuse accesses to memory.
+    mlperf : Out(1)
+        For a cycle: the host handed the line over, and knows that it worked.
+    """
+
+    full: Signal
+    damaged: Signal
+    take: Signal
+    excuse: Signal
+    index: Signal
+    record: Signal
+    byte: Signal
+    answer: stream.Interface
+    memory: wiring.PureInterface
+    registers: wiring.PureInterface
+    core_busy: Signal
+    mlperf: Signal
+
+    def __init__(self, config: AccelConfig, memory_bytes: int) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "full": In(1),
+                "damaged": In(1),
+                "take": Out(1),
+                "excuse": Out(1),
+                "index": Out(8),
+                "record": Out(1),
+                "byte": In(8),
+                "answer": Out(stream.Signature(ANSWER)),
+                "memory": Out(Axi4(config)),
+                "registers": Out(Axi4Lite()),
+                "core_busy": In(1),
+                "mlperf": Out(1),
+            }
+        )
+        self._write = Signal()
+        self._sync = Signal()
+        self._region = Signal(2)
+        bits = max(ceil_log2(memory_bytes), LITE_ADDRESS_BITS, exact_log2(PAGE_BYTES))
+        self._address = Signal(bits)
+        self._length = Signal(range(READ_BYTES + 1))
+        self._status = Signal(Status)
+        # What the board knows from request to request: session, then expected sequence number.
+        # It turns by a byte at a time, so that one comparator and one adder serve all of it.
+        self._kept = Signal(24)
+        self._turn = Signal()
+        # What the turning byte becomes: that of the request, or 0, or one more.
+        self._adopt = Signal()
+        self._zero = Signal()
+        self._advance = Signal()
+        self._finished = Signal()
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        kept = self._kept
+        following = Signal(8)
+        m.d.comb += following.eq(kept[:8] + self._advance)
+        with m.If(self._turn):
+            turned = Mux(self._adopt, self.byte, following)
+            m.d.sync += kept.eq(Cat(kept[8:], Mux(self._zero, 0, turned)))
+
+        index, answer = self.index, self.answer
+        m.d.comb += answer.payload.byte.eq(DELIMITER)
+        # The buffer takes a cycle from index to byte.
+        step, restart, loaded = Signal(), Signal(), Signal()
+        m.d.sync += loaded.eq(~(step | restart))
+        with m.If(restart):
+            m.d.sync += index.eq(0)
+        with m.Elif(step):
+            m.d.sync += index.eq(index + 1)
+
+        # Set by an access that is complete in this cycle, with what came of it.
+        go, done, refused = Signal(), Signal(), Signal()
+        with m.FSM():
+            with m.State("idle"):
+                m.d.sync += [self._sync.eq(0), self._status.eq(Status.OK)]
+                with m.If(self.full):
+                    m.d.comb += self.take.eq(1)
+                    m.next = "border"
+                with m.Elif(self.damaged):
+                    m.d.comb += self.excuse.eq(1)
+                    m.d.sync += self._status.eq(Status.CHECKSUM)
+                    m.next = "border"
+            with m.State("border"):
+                m.d.comb += [answer.valid.eq(1), answer.payload.border.eq(1)]
+                with m.If(answer.ready):
+                    m.next = "header"
+            with m.State("header"):
+                self._header(m, loaded, step)
+                with m.If(step & (index == REQUEST_HEADER.size - 1)):
+                    m.next = "data"
+            with m.State("data"):
+                with m.If(loaded):
+                    with m.If(self._sync | (self._length == 0) | (self._status != Status.OK)):
+                        m.d.comb += restart.eq(1)
+                        m.next = "end"
+                    with m.Elif(self.core_busy & (self._region == Region.MEMORY)):
+                        m.d.sync += self._status.eq(Status.BUSY)
+                    with m.Else():
+                        m.d.comb += [go.eq(1), step.eq(done)]
+                m.d.comb += self.record.eq(self._region[1] & ~self._write)
+            with m.State("end"):
+                m.d.comb += answer.valid.eq(1)
+                with m.Switch(index[:3]):
+                    with m.Case(_EXPECTED):
+                        advance = self._write & ~self._sync & (self._status == Status.OK)
+                        m.d.comb += [
+                            self._advance.eq(advance),
+                            answer.payload.byte.eq(following),
+                            self._turn.eq(answer.ready),
+                        ]
+                    with m.Case(_STATUS):
+                        m.d.comb += answer.payload.byte.eq(self._status)
+                    with m.Case(_BORDER):
+                        m.d.comb += answer.payload.border.eq(1)
+                    with m.Default():
+                        m.d.comb += answer.payload.check.eq(1)
+                m.d.comb += step.eq(answer.ready)
+                with m.If(answer.ready & answer.payload.border):
+                    m.d.comb += [restart.eq(1), self._finished.eq(1)]
+                    m.next = "idle"
+        self._access(m, go, done, refused)
+        with m.If(done):
+            page = exact_log2(PAGE_BYTES)
+            m.d.sync += [
+                self._address[:page].eq(self._address[:page] + 1),
+                self._length.eq(self._length - 1),
+            ]
+            with m.If(refused):
+                m.d.sync += self._status.eq(Status.ACCESS)
+        return m
+
+    def _header(self, m: Module, loaded: Signal, step: Signal) -> None:
+        """Look at a byte of the request's header and answer with parts of it."""
+        byte, answer = self.byte, self.answer
+        differs = Signal()
+        m.d.comb += differs.eq(byte != self._kept[:8])
+
+        def fail(status: Status) -> None:
+            """Keep the first thing that is wrong."""
+            with m.If(self._status == Status.OK):
+                m.d.sync += self._status.eq(status)
+
+        with m.If(loaded), m.Switch(self.index):
+            with m.Case(_COMMAND):
+                known = Signal()
+                m.d.comb += [
+                    step.eq(1),
+                    known.eq((byte[4:] == VERSION) & ~byte[1:3].all()),
+                ]
+                m.d.sync += [self._write.eq(byte[0]), self._region.eq(byte[1:3])]
+                with m.If(~known):
+                    fail(Status.VERSION)
+                with m.Elif(self._status == Status.OK):
+                    m.d.sync += self._sync.eq((byte & SYNC).any())
+            with m.Case(_SESSION, _SESSION + 1):
+                m.d.comb += [step.eq(1), self._turn.eq(1), self._adopt.eq(self._sync)]
+                with m.If(differs):
+                    fail(Status.SESSION)
+            with m.Case(_SEQUENCE):
+                m.d.comb += [step.eq(1), self._turn.eq(1)]
+                with m.If(self._sync):
+                    # Nothing is wrong with another session, but then counting starts again.
+                    m.d.comb += self._zero.eq(self._status == Status.SESSION)
+                    m.d.sync += self._status.eq(Status.OK)
+                with m.Elif(differs):
+                    fail(Status.SEQUENCE)
+            with m.Case(_TAG, _TAG + 1):
+                m.d.comb += [
+                    answer.valid.eq(1),
+                    answer.payload.byte.eq(byte),
+                    step.eq(answer.ready),
+                ]
+            for half in range(2):
+                with m.Case(_LENGTH + half):
+                    part = self._length[8 * half : 8 * half + 8]
+                    m.d.sync += part.eq(byte)
+                    m.d.comb += [
+                        answer.valid.eq(1),
+                        answer.payload.byte.eq(self._kept[:8]),
+                        step.eq(answer.ready),
+                        self._turn.eq(answer.ready),
+                    ]
+            for quarter in range(4):
+                with m.Case(_ADDRESS + quarter):
+                    part = self._address[8 * quarter : 8 * quarter + 8]
+                    m.d.comb += step.eq(1)
+                    m.d.sync += part.eq(byte)
+                    with m.If(byte[len(part) :].any()):
+                        fail(Status.ADDRESS)
+
+    def _access(self, m: Module, go: Signal, done: Signal, refused: Signal) -> None:
+        """Read or write a byte while ``go``."""
+        memory, registers, answer = self.memory, self.registers, self.answer
+        config = self._config
+        lane_bits = exact_log2(config.bus_bytes)
+        lane, register_lane = self._address[:lane_bits], self._address[:2]
+        m.d.comb += [
+            memory.awaddr.eq(Cat(Const(0, lane_bits), self._address[lane_bits:])),
+            memory.araddr.eq(memory.awaddr),
+            memory.awsize.eq(lane_bits),
+            memory.arsize.eq(lane_bits),
+            memory.awburst.eq(Burst.INCR),
+            memory.arburst.eq(Burst.INCR),
+            memory.awcache.eq(CACHE_BUFFERABLE),
+            memory.arcache.eq(CACHE_BUFFERABLE),
+            memory.wdata.eq(self.byte.replicate(config.bus_bytes)),
+            memory.wstrb.eq(1 << lane),
+            memory.wlast.eq(1),
+            registers.awaddr.eq(Cat(Const(0, 2), self._address[2:])),
+            registers.araddr.eq(registers.awaddr),
+            registers.wdata.eq(self.byte.replicate(4)),
+            registers.wstrb.eq(1 << register_lane),
+        ]
+        # The bus has taken the address, or the data, of the access.
+        asked, given = Signal(), Signal()
+        with m.If(done):
+            m.d.sync += [asked.eq(0), given.eq(0)]
+        # A line handed over when the answer has left.
+        handing = Signal()
+        with m.If(go), m.Switch(self._region):
+            for region, bus, read in (
+                (Region.MEMORY, memory, memory.rdata.word_select(lane, 8)),
+                (Region.REGISTERS, registers, registers.rdata.word_select(register_lane, 8)),
+            ):
+                with m.Case(region):
+                    self._transfer(m, bus, read, asked, given, done, refused)
+            with m.Default():
+                with m.If(self._write):
+                    m.d.comb += done.eq(1)
+                    m.d.sync += handing.eq(self.byte[0])
+                with m.Else():
+                    m.d.comb += [
+                        answer.valid.eq(1),
+                        answer.payload.byte.eq(self.byte),
+                        done.eq(answer.ready),
+                    ]
+        with m.If(self._finished):
+            m.d.comb += self.mlperf.eq(handing)
+            m.d.sync += handing.eq(0)
+
+    def _transfer(
+        self,
+        m: Module,
+        bus: wiring.PureInterface,
+        read: Value,
+        asked: Signal,
+        given: Signal,
+        done: Signal,
+        refused: Signal,
+    ) -> None:
+        """A byte's access on one of the buses."""
+        answer = self.answer
+        with m.If(self._write):
+            m.d.comb += [
+                bus.awvalid.eq(~asked),
+                bus.wvalid.eq(~given),
+                bus.bready.eq(1),
+                done.eq(bus.bvalid),
+                refused.eq(bus.bresp[1]),
+            ]
+            with m.If(~done):
+                with m.If(bus.awready):
+                    m.d.sync += asked.eq(1)
+                with m.If(bus.wready):
+                    m.d.sync += given.eq(1)
+        with m.Else():
+            m.d.comb += [
+                bus.arvalid.eq(~asked),
+                answer.valid.eq(bus.rvalid),
+                answer.payload.byte.eq(read),
+                bus.rready.eq(answer.ready),
+                done.eq(answer.ready),
+                refused.eq(bus.rresp[1]),
+            ]
+            with m.If(bus.arready & ~done):
+                m.d.sync += asked.eq(1)
