@@ -37,7 +37,7 @@ class GemmParam(enum.IntEnum):
     """Parameters of ``start_gemm``, in rows where the instruction has rows.
 
     The registers are those of :class:`AluParam`: an instruction writes all that it uses. They keep
-    their value, except ``INP`` and ``ACC``, which a start consumes: write them before every start.
+    their value.
     """
 
     #: Bit 0: the sums replace the accumulators. Bit 1: window mode.
@@ -73,7 +73,7 @@ class GemmParam(enum.IntEnum):
 class AluParam(enum.IntEnum):
     """Parameters of ``start_alu``, in rows where the instruction has rows.
 
-    They keep their value, except ``SRC`` and ``DST``, which a start consumes.
+    They keep their value.
     """
 
     #: Bit 0: source is vin. Bit 1: scale. Bit 2: a_inside.
@@ -97,14 +97,20 @@ class AluParam(enum.IntEnum):
     A_MAX = 16
 
 
+def ParamWrite() -> wiring.Signature:
+    """Write a parameter at the clock edge; narrower parameters take the low bits."""
+    return wiring.Signature(
+        {"en": Out(1), "index": Out(PARAM_INDEX_BITS), "value": Out(PARAM_BITS)}
+    )
+
+
 def ComputePort() -> wiring.Signature:
     """Start and observe the engines, seen from the sequencer.
 
     Members
     -------
-    set : ``{en: Out(1), index: Out(5), value: Out(16)}``
-        Write a parameter at the clock edge; narrower parameters take the low bits. Only while
-        ``idle``.
+    set : ``Out(ParamWrite())``
+        Only while ``idle``.
     start_gemm, start_alu : ``Out(1)``
         Begin, with the parameters as they are after this cycle's ``set``. Only one of them and only
         while ``idle``.
@@ -118,11 +124,7 @@ def ComputePort() -> wiring.Signature:
     """
     return wiring.Signature(
         {
-            "set": Out(
-                wiring.Signature(
-                    {"en": Out(1), "index": Out(PARAM_INDEX_BITS), "value": Out(PARAM_BITS)}
-                )
-            ),
+            "set": Out(ParamWrite()),
             "start_gemm": Out(1),
             "start_alu": Out(1),
             "idle": In(1),
