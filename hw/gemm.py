@@ -219,7 +219,8 @@ class GemmUnit(wiring.Component):
             total = Signal(signed(ACC_BITS), name=f"total_{lane}", reset_less=True)
             before = self.acc_read.data.word_select(lane, ACC_BITS).as_signed()
             with m.If(array.sums_valid):
-                m.d.sync += total.eq(Mux(flags[sums_at].clear, 0, before) + array.sums[lane])
+                # where a sum starts anew nothing was read: the scratchpad says zero
+                m.d.sync += total.eq(before + array.sums[lane])
             totals.append(total)
         m.d.comb += [
             self.acc_write.en.eq(flags[sums_at + 1].fire),

@@ -51,7 +51,10 @@ def WgtRead(config: AccelConfig) -> wiring.Signature:
 
 
 def AccRead(config: AccelConfig) -> wiring.Signature:
-    """One row of ``acc``, ``(batch, block_out)`` int32; two cycles."""
+    """One row of ``acc``, ``(batch, block_out)`` int32; two cycles.
+
+    Data do not hold: they are zero but in the one cycle that ``en`` asked for.
+    """
     return WordRead(config.acc_rows, config.batch * config.block_out * ACC_BITS)
 
 
@@ -340,6 +343,9 @@ class AccScratchpad(wiring.Component):
                 m.d.sync += gemm_data.eq(bank_data[1])
             with m.Else():
                 m.d.sync += gemm_data.eq(bank_data[0])
+        with m.Else():
+            # a flip-flop's reset costs nothing: a sum that starts anew needs no gate for its zero
+            m.d.sync += gemm_data.eq(0)
         with m.If(alu_q):
             lanes = len(alu_data)
             with m.If(alu_bank_q):
