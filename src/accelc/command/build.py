@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from accelc.artifact import Artifact
 
 #: What --emit can stop at, in the order of compilation.
-STAGES = ("graph", "schedule", "asm", "llvm", "obj", "lib", "artifact")
+STAGES = ("graph", "schedule", "asm", "c", "llvm", "obj", "lib", "artifact")
 CONFIG_OPTION = click.option(
     "--config",
     metavar="NAME|FILE",
@@ -44,8 +44,8 @@ def parse_dims(dims: tuple[str, ...]) -> dict[str, int]:
 Files = dict[str, str | bytes]
 
 
-def _cpu_stage(stage: str) -> Callable[["Artifact"], Files]:
-    def emit(artifact: "Artifact") -> Files:
+def _cpu_stage(stage: str) -> Callable[["Artifact", str], Files]:
+    def emit(artifact: "Artifact", stem: str) -> Files:
         from accelc.aot import emit_cpu
 
         return emit_cpu(artifact, stage)
@@ -53,8 +53,8 @@ def _cpu_stage(stage: str) -> Callable[["Artifact"], Files]:
     return emit
 
 
-def _text_stage(name: str) -> Callable[["Artifact"], Files]:
-    def emit(artifact: "Artifact") -> Files:
+def _text_stage(name: str) -> Callable[["Artifact", str], Files]:
+    def emit(artifact: "Artifact", stem: str) -> Files:
         from accelc import render
         from accelc.compiler.text import to_text
 
@@ -70,14 +70,22 @@ def _text_stage(name: str) -> Callable[["Artifact"], Files]:
     return emit
 
 
-EMITTERS: dict[str, Callable[["Artifact"], Files]] = {
+def _c_stage(artifact: "Artifact", stem: str) -> Files:
+    from accelc.emit_c import emit_c
+
+    return {**emit_c(artifact, stem)}
+
+
+#: Each takes the artifact and the file name's stem.
+EMITTERS: dict[str, Callable[["Artifact", str], Files]] = {
     **{name: _text_stage(name) for name in ("graph", "schedule", "asm")},
     **{name: _cpu_stage(name) for name in ("llvm", "obj", "lib")},
-    "artifact": lambda artifact: {"": artifact.to_bytes()},
+    "c": _c_stage,
+    "artifact": lambda artifact, stem: {"": artifact.to_bytes()},
 }
 
 
-_SUFFIXES = {"artifact": ".accel", "obj": ".o", "lib": ".so"}
+_SUFFIXES = {"artifact": ".accel", "c": ".c", "obj": ".o", "lib": ".so"}
 
 
 def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
@@ -127,8 +135,9 @@ def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
     type=click.Choice(STAGES),
     default="artifact",
     show_default=True,
-    help="Stop at a stage. graph, schedule and asm are text. llvm, obj and lib are the CPU's code: "
-    "lib is a shared library with a C header, obj its instructions without the constants.",
+    help="Stop at a stage. graph, schedule and asm are text. c is the network for a host beside the "
+    "plain core: C source and header. llvm, obj and lib are the CPU's code: lib is a "
+    "shared library with a C header, obj its instructions without the constants.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def compile_command(
@@ -154,6 +163,7 @@ def compile_command(
       accelc compile net.onnx --dim batch=4
       accelc compile net.onnx --emit asm             read the program
       accelc compile net.onnx --emit graph           read what became of the network
+      accelc compile net.onnx --emit c -o net.c      net.c and net.h, see docs/integration.md
       accelc compile net.onnx --target cpu --emit obj -o net.o
     """
     import accelc
@@ -164,15 +174,15 @@ def compile_command(
     with console.progress("reading the model") as report:
         artifact = accelc.compile(model, target, config, dims=sizes, progress=report)
         report("writing")
-        files = EMITTERS[emit](artifact)
+        destination = output or Path(model.stem + _SUFFIXES.get(emit, ""))
+        files = EMITTERS[emit](artifact, destination.stem)
     if not quiet:
         for note in artifact.model.graph.notes:
             console.note(note)
     main = files.pop("")
-    if output is None and isinstance(main, str):
+    if output is None and emit not in _SUFFIXES:
         click.echo(main, nl=False)
         return
-    destination = output or Path(model.stem + _SUFFIXES[emit])
     for suffix, content in files.items():
         write_atomically(destination.with_suffix(suffix), content)
     write_atomically(destination, main)
