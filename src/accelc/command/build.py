@@ -135,9 +135,9 @@ def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
     type=click.Choice(STAGES),
     default="artifact",
     show_default=True,
-    help="Stop at a stage. graph, schedule and asm are text. c is the network for a host beside the "
-    "plain core: C source and header. llvm, obj and lib are the CPU's code: lib is a "
-    "shared library with a C header, obj its instructions without the constants.",
+    help="Stop at a stage. graph, schedule and asm are text. c is the network for a host beside "
+    "the plain core: C source and header. llvm, obj and lib are the CPU's code: lib is a shared "
+    "library with a C header, obj its instructions without the constants.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def compile_command(
