@@ -103,5 +103,7 @@ class Board:
     high: tuple[tuple[str, int, str], ...] = ()
     #: Where it is described, for `accelc boards`.
     url: str = ""
-    #: Further options of the build, by tool; see `accelc.boards.build`.
+    #: Further options of the build: ``seed`` of place and route (int), ``dsps`` the matrix array
+    #: may use (int), ``sdram_phase`` by which the SDRAM's clock is later than ours (degrees, float;
+    #: docs/boards.md has the arithmetic), ``nextpnr`` arguments (strings).
     options: dict[str, Any] = field(default_factory=dict)

@@ -51,3 +51,7 @@ class DeviceError(AccelcError):
 
 class ToolError(AccelcError):
     """An external tool (Verilator, a C++ compiler, ...) is missing or failed."""
+
+
+class TimingError(AccelcError):
+    """A bitstream was made, but not for the clock that was asked for."""

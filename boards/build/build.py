@@ -17,7 +17,7 @@ from accelc.boards.build.flows import flow_for
 from accelc.boards.build.netlist import Netlist, elaborate
 from accelc.boards.build.tools import YOSYS, FoundTool, find_tool
 from accelc.isa.errors import DoesNotFitError, ToolError
-from accelc.sim.cache import cached_folder, content_key
+from accelc.sim.cache import cache_root, cached_folder, content_key
 
 #: Raised when a change of the flow changes what comes out for the same input.
 FLOW_VERSION = "1"
@@ -61,7 +61,15 @@ class _Job:
     progress: Progress
     #: Where logs of a failed step are kept, or None.
     failed: Path | None
+    #: Build even what is in the cache.
+    force: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def cached(self, kind: str, key: str, make: Callable[[Path], None]) -> Path:
+        """`cached_folder`, made anew where that is asked for."""
+        if self.force:
+            shutil.rmtree(cache_root() / kind / key, ignore_errors=True)
+        return cached_folder(kind, key, make)
 
     def run(self, step: Step, folder: Path) -> None:
         """Run one step; on failure its logs are saved before the folder goes.
@@ -159,7 +167,7 @@ def _synthesise(job: _Job, netlist: Netlist) -> Path:
         _write_json(folder / "seconds.json", job.seconds)
 
     key = content_key([FLOW_VERSION, yosys.version, script, rtlil])
-    folder = cached_folder("synthesis", key, build)
+    folder = job.cached("synthesis", key, build)
     job.seconds.update(_read_json(folder / "seconds.json"))
     return folder
 
@@ -221,7 +229,7 @@ def _place_and_route(job: _Job, netlist: Netlist, synthesis: Path, target: Targe
     parts = [FLOW_VERSION, constraints, (synthesis / f"{TOP}.json").read_bytes()]
     for step in (place, pack):
         parts += [job.tools[step.tool.name].version, "\0".join(step.arguments)]
-    folder = cached_folder("bitstreams", content_key(parts), build)
+    folder = job.cached("bitstreams", content_key(parts), build)
     job.seconds.update(_read_json(folder / "seconds.json"))
     return folder
 
@@ -243,12 +251,14 @@ def build(
     top: wiring.Component,
     *,
     seed: int = 1,
+    force: bool = False,
     progress: Progress = lambda _: None,
     failed: Path | None = None,
 ) -> Build:
     """Build the bitstream of ``top`` on ``board``; timing is measured, not judged.
 
-    ``failed`` is a folder that gets the logs of a step that fails.
+    ``force`` builds even what is in the cache. ``failed`` is a folder that gets the logs of a step
+    that fails.
 
     Raises:
         ToolError: a tool is missing or failed.
@@ -257,7 +267,7 @@ def build(
     """
     flow = flow_for(board.family)
     tools = {tool.name: find_tool(tool) for tool in flow.tools}
-    job = _Job(flow=flow, tools=tools, progress=progress, failed=failed)
+    job = _Job(flow=flow, tools=tools, progress=progress, failed=failed, force=force)
     progress("elaborating")
     started = time.monotonic()
     netlist = elaborate(board, top, flow)

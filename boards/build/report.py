@@ -83,7 +83,7 @@ def report(build: Build) -> dict[str, Any]:
             dataclasses.asdict(path) | {"delay_ns": round(path.delay_ns, 3)} for path in paths
         ],
         "bitstream": {
-            "file": build.bitstream.name,
+            "file": board.name + build.bitstream.suffix,
             "bytes": len(content),
             "sha256": hashlib.sha256(content).hexdigest(),
         },

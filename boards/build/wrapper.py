@@ -9,6 +9,8 @@ from amaranth.lib.cdc import ResetSynchronizer
 from accelc.boards.board import Board, Family
 from accelc.boards.primitives.clocks import add_pll, pll_settings
 
+_IN, _OUT, _BOTH = io.Direction.Input, io.Direction.Output, io.Direction.Bidir
+
 #: From locked PLL to release of reset. Block RAMs of iCE40 read as zeros until 3 us after
 #: configuration; the rest of the margin lets the supply settle.
 RESET_US = 20
@@ -39,7 +41,7 @@ class BoardWrapper(Elaboratable):
         self._leds(m, platform)
         for name, number, part in self.board.high:
             port = getattr(platform.request(name, number, dir="-"), part)
-            m.submodules[f"high_{name}_{part}"] = buffer = io.Buffer("o", port)
+            m.submodules[f"high_{name}_{part}"] = buffer = io.Buffer(_OUT, port)
             m.d.comb += buffer.o.eq(1)
         if self.board.memory.sdram is not None:
             self._sdram(m, platform, top.sdram)
@@ -51,7 +53,7 @@ class BoardWrapper(Elaboratable):
         if board.family is Family.ICE40:
             source = pin.io  # the PLL has the pad to itself
         else:
-            m.submodules.clock_pin = buffer = io.Buffer("i", pin)
+            m.submodules.clock_pin = buffer = io.Buffer(_IN, pin)
             source = buffer.i
         settings = pll_settings(
             board.family, platform.device, round(platform.default_clk_frequency), board.clock_hz
@@ -68,7 +70,7 @@ class BoardWrapper(Elaboratable):
         if board.reset is not None:
             name, number = board.reset
             button = platform.request(name, number, dir="-")
-            m.submodules.reset_pin = buffer = io.Buffer("i", button)
+            m.submodules.reset_pin = buffer = io.Buffer(_IN, button)
             hold = hold | buffer.i
         m.submodules.reset_start = ResetSynchronizer(hold, domain="start")
         cycles = -(-board.clock_hz * RESET_US // 1_000_000)
@@ -82,8 +84,8 @@ class BoardWrapper(Elaboratable):
     def _uart(self, m: Module, platform: Any) -> None:
         name, number = self.board.uart
         port = platform.request(name, number, dir="-")
-        m.submodules.rx_pin = rx = io.Buffer("i", port.rx)
-        m.submodules.tx_pin = tx = io.Buffer("o", port.tx)
+        m.submodules.rx_pin = rx = io.Buffer(_IN, port.rx)
+        m.submodules.tx_pin = tx = io.Buffer(_OUT, port.tx)
         # the line must not break while reset lasts: the host would take it for a byte
         m.d.comb += [self.top.rx.eq(rx.i), tx.o.eq(self.top.tx | ResetSignal("sync"))]
 
@@ -91,16 +93,14 @@ class BoardWrapper(Elaboratable):
         for index, led in enumerate(self.board.leds):
             if led is not None:
                 m.submodules[f"led{index}_pin"] = pin = io.Buffer(
-                    "o", platform.request(*led, dir="-")
+                    _OUT, platform.request(*led, dir="-")
                 )
                 m.d.comb += pin.o.eq(self.top.leds[index])
 
     def _sdram(self, m: Module, platform: Any, pins: Any) -> None:
         """Registers in the I/O cells; the clock through an output register of both edges."""
         ports = sdram_ports(platform)
-        m.submodules.sdram_clock = clock = io.DDRBuffer(
-            io.Direction.Output, ports.clk, o_domain="sdram"
-        )
+        m.submodules.sdram_clock = clock = io.DDRBuffer(_OUT, ports.clk, o_domain="sdram")
         m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
         outputs = {
             # resource's name: signal, as the pin's own inversion sees it
@@ -117,9 +117,9 @@ class BoardWrapper(Elaboratable):
             port = getattr(ports, name, None)
             if port is None:
                 continue  # tied off on the board
-            m.submodules[f"sdram_{name}"] = buffer = io.FFBuffer(io.Direction.Output, port)
+            m.submodules[f"sdram_{name}"] = buffer = io.FFBuffer(_OUT, port)
             m.d.comb += buffer.o.eq(value)
-        m.submodules.sdram_dq = dq = io.FFBuffer(io.Direction.Bidir, ports.dq)
+        m.submodules.sdram_dq = dq = io.FFBuffer(_BOTH, ports.dq)
         m.d.comb += [dq.o.eq(pins.dq_o), dq.oe.eq(pins.dq_oe), pins.dq_i.eq(dq.i)]
 
 

@@ -1,8 +1,7 @@
 """Colorlight i5 v7.0 on its extension board: ECP5 with 25 k LUTs and 8 MB of 32-bit SDRAM."""
 
 from dataclasses import replace
-
-from amaranth.build import Platform
+from typing import Any
 
 from accelc.boards.board import Board, BoardMemory, Family
 from accelc.boards.definitions.ulx3s import ULX3S_25F
@@ -31,7 +30,7 @@ _SDRAM = SdramChip(
 )
 
 
-def _platform() -> Platform:
+def _platform() -> Any:
     from amaranth.build import Attrs, Clock, Pins, PinsN, Resource
     from amaranth.vendor import LatticeECP5Platform
     from amaranth_boards.resources import LEDResources, SDRAMResource, UARTResource
@@ -77,7 +76,8 @@ COLORLIGHT_I5 = Board(
     platform=_platform,
     config=replace(ULX3S_25F.config, name="colorlight-i5"),
     clock_hz=62_500_000,
-    memory=BoardMemory(sdram=_SDRAM, masks=False),
+    options={"sdram_phase": 288.0},
+    memory=BoardMemory(sdram=_SDRAM, masks=False, io_cycles=2),
     loader="colorlight-i5",
     leds=(("led", 0),),
     reset=("button", 0),

@@ -1,12 +1,12 @@
 """1BitSquared iCEBreaker: iCE40UP5K, whose four SPRAMs are the accelerator's memory."""
 
-from amaranth.build import Platform
+from typing import Any
 
 from accelc.boards.board import Board, BoardMemory, Family, OnChip, OnChipKind
 from accelc.isa.config import AccelConfig
 
 
-def _platform() -> Platform:
+def _platform() -> Any:
     from amaranth_boards.icebreaker import ICEBreakerPlatform
 
     return ICEBreakerPlatform()

@@ -1,6 +1,6 @@
 """Radiona ULX3S: ECP5 with 85 k or 25 k LUTs and 32 MB of 16-bit SDRAM."""
 
-from amaranth.build import Platform
+from typing import Any
 
 from accelc.boards.board import Board, BoardMemory, Family, OnChip, OnChipKind
 from accelc.boards.memory.chips import SdramChip
@@ -32,13 +32,13 @@ _SDRAM = SdramChip(
 _HIGH = (("esp32", 0, "gpio0"),)
 
 
-def _ulx3s_85f() -> Platform:
+def _ulx3s_85f() -> Any:
     from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
     return ULX3S_85F_Platform()
 
 
-def _ulx3s_25f() -> Platform:
+def _ulx3s_25f() -> Any:
     from amaranth_boards.ulx3s import ULX3S_25F_Platform
 
     return ULX3S_25F_Platform()
@@ -64,9 +64,11 @@ ULX3S_85F = Board(
         vector_lanes=4,
     ),
     clock_hz=100_000_000,
+    options={"sdram_phase": 247.5},
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,
+        io_cycles=2,
     ),
     loader="ulx3s",
     reset=("button_fire", 0),
@@ -94,7 +96,8 @@ ULX3S_25F = Board(
         vector_lanes=2,
     ),
     clock_hz=62_500_000,
-    memory=BoardMemory(sdram=_SDRAM),
+    options={"sdram_phase": 288.0},
+    memory=BoardMemory(sdram=_SDRAM, io_cycles=2),
     loader="ulx3s",
     reset=("button_fire", 0),
     high=_HIGH,

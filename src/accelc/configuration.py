@@ -1,4 +1,4 @@
-"""Finds the hardware configuration a user means: a preset's name, a file, or an object."""
+"""Finds the hardware configuration a user means: a name, a file, or an object."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from accelc.boards.registry import BOARDS
 from accelc.isa.config import PRESETS, REFERENCE, AccelConfig
 from accelc.isa.errors import ConfigError
 
@@ -25,18 +26,28 @@ def _parse(path: Path) -> dict[str, Any]:
     return values
 
 
+def named(name: str) -> AccelConfig | None:
+    """The configuration of a preset or of a board, or None if there is neither."""
+    if name in PRESETS:
+        return PRESETS[name]
+    board = BOARDS.get(name)
+    return None if board is None else board.config
+
+
 def read(path: str | os.PathLike[str]) -> AccelConfig:
     """Read a ``.json`` or ``.toml`` file: parameters by name, the rest as in the key ``base``.
 
-    ``base`` names the preset whose values hold where the file says nothing; without it the
-    reference's do. A file without ``name`` is named after itself.
+    ``base`` names the preset or board whose values hold where the file says nothing; without it
+    the reference's do. A file without ``name`` is named after itself.
     """
     file = Path(path)
     values = _parse(file)
     base = values.pop("base", REFERENCE.name)
-    if not isinstance(base, str) or base not in PRESETS:
-        raise ConfigError(f"{file}: base must be one of {', '.join(PRESETS)}, not {base!r}")
-    return AccelConfig.from_dict({**PRESETS[base].to_dict(), "name": file.stem, **values})
+    values_of_base = named(base) if isinstance(base, str) else None
+    if values_of_base is None:
+        known = ", ".join((*PRESETS, *BOARDS))
+        raise ConfigError(f"{file}: base must be one of {known}, not {base!r}")
+    return AccelConfig.from_dict({**values_of_base.to_dict(), "name": file.stem, **values})
 
 
 def resolve(config: AccelConfig | str | os.PathLike[str] | None) -> AccelConfig:
@@ -50,11 +61,12 @@ def resolve(config: AccelConfig | str | os.PathLike[str] | None) -> AccelConfig:
     if isinstance(config, AccelConfig):
         return config
     name = os.fspath(config)
-    if name in PRESETS:
-        return PRESETS[name]
+    known = named(name)
+    if known is not None:
+        return known
     if Path(name).suffix in {".json", ".toml"}:
         return read(name)
     raise ConfigError(
         f"there is no configuration {name!r}; presets are {', '.join(PRESETS)}, "
-        "and files end in .json or .toml"
+        f"boards {', '.join(BOARDS)}, and files end in .json or .toml"
     )

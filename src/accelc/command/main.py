@@ -8,18 +8,20 @@ from collections.abc import Sequence
 import click
 
 import accelc
+from accelc.command.boards import boards, build
 from accelc.command.build import asm, compile_command, disasm
 from accelc.command.demo import demo
 from accelc.command.explain import config, inspect, verify, verilog
 from accelc.command.run import run_command
-from accelc.isa.errors import AccelcError, DeviceError, ToolError
+from accelc.isa.errors import AccelcError, DeviceError, TimingError, ToolError
 
 
 class ExitCode(enum.IntEnum):
     """What the command says to the shell that started it."""
 
     OK = 0
-    #: A check that was asked for failed: two devices disagree, the verifier found a fault.
+    #: A check that was asked for failed: two devices disagree, the verifier found a fault, a
+    #: bitstream is too slow for its clock.
     CHECK_FAILED = 1
     #: The command line, a model, an artifact, an input or an output file is wrong.
     USER_ERROR = 2
@@ -45,7 +47,7 @@ Start here:
 Exit codes:
   0  success                       3  the device reported an error
   1  a check failed (verify,       4  a needed tool is missing or failed
-     run with --compare)          70  a defect of accelc (use --traceback)
+     run with --compare, timing)  70  a defect of accelc (use --traceback)
   2  wrong command, model, artifact or input
 """
 
@@ -65,7 +67,8 @@ def cli(show_traceback: bool) -> None:
 
 
 for command in (
-    compile_command, run_command, inspect, verify, asm, disasm, verilog, config, demo
+    compile_command, run_command, inspect, verify, asm, disasm, verilog, config, demo, boards,
+    build,
 ):  # fmt: skip
     cli.add_command(command)
 
@@ -73,6 +76,8 @@ for command in (
 def _exit_code(error: AccelcError) -> ExitCode:
     if isinstance(error, DeviceError):
         return ExitCode.DEVICE_ERROR
+    if isinstance(error, TimingError):
+        return ExitCode.CHECK_FAILED
     return ExitCode.TOOL_ERROR if isinstance(error, ToolError) else ExitCode.USER_ERROR
 
 
