@@ -90,7 +90,8 @@ class Link(wiring.Component):
         m.submodules.buffer = buffer = Memory(
             shape=8, depth=2 * HALF_BYTES, init=_buffer_contents(board)
         )
-        write, read = buffer.write_port(), buffer.read_port()
+        write, read = buffer.write_port(), buffer.read_port(domain="comb")
+        byte = Signal(8, reset_less=True)
 
         connect(m, flipped(self.received), receiver.i)
         connect(m, executor.answer, sender.i)
@@ -113,9 +114,14 @@ class Link(wiring.Component):
             write.addr.eq(Cat(receiver.address, filling)),
             write.data.eq(receiver.data),
             write.en.eq(receiver.enable),
-            executor.byte.eq(read.data),
+            executor.fetch.eq(~receiver.enable),
+            executor.byte.eq(byte),
             read.addr.eq(Cat(index, ~filling)),
         ]
+        # Read and written in different cycles, which synthesis sees: then block RAM, with its
+        # register, needs no logic around it.
+        with m.If(executor.fetch):
+            m.d.sync += byte.eq(read.data)
         with m.If(record):
             m.d.comb += read.addr.eq(Cat(index[:5], Const(0b111, 3), index[5]))
 

@@ -44,8 +44,9 @@ class Executor(wiring.Component):
     record : Out(1)
         It is wanted from the board's record instead, whose first byte has the index that follows
         a header.
+    fetch : In(1)
+        ``byte`` follows ``index`` at the end of this cycle; else it keeps its value.
     byte : In(8)
-        The byte at the last cycle's index.
     answer : Out(stream of ANSWER)
     memory : Out(Axi4)
     registers : Out(Axi4Lite)
@@ -61,6 +62,7 @@ class Executor(wiring.Component):
     excuse: Signal
     index: Signal
     record: Signal
+    fetch: Signal
     byte: Signal
     answer: stream.Interface
     memory: wiring.PureInterface
@@ -78,6 +80,7 @@ class Executor(wiring.Component):
                 "excuse": Out(1),
                 "index": Out(8),
                 "record": Out(1),
+                "fetch": In(1),
                 "byte": In(8),
                 "answer": Out(stream.Signature(ANSWER)),
                 "memory": Out(Axi4(config)),
@@ -114,9 +117,11 @@ class Executor(wiring.Component):
 
         index, answer = self.index, self.answer
         m.d.comb += answer.payload.byte.eq(DELIMITER)
-        # The buffer takes a cycle from index to byte.
         step, restart, loaded = Signal(), Signal(), Signal()
-        m.d.sync += loaded.eq(~(step | restart))
+        with m.If(step | restart):
+            m.d.sync += loaded.eq(0)
+        with m.Elif(self.fetch):
+            m.d.sync += loaded.eq(1)
         with m.If(restart):
             m.d.sync += index.eq(0)
         with m.Elif(step):
