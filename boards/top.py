@@ -9,59 +9,53 @@ from accelc.boards.link.endpoint import Link
 from accelc.boards.link.uart import Uart
 from accelc.boards.memory.memory import board_memory
 from accelc.boards.memory.pins import SdramPins
-from accelc.hw.axi import Axi4
+from accelc.boards.mlperf.port import MlperfPort
+from accelc.hw.axi import Axi4, Axi4Lite
 from accelc.hw.core import core_for
 from accelc.hw.mac import MacArray
-from accelc.isa.config import AccelConfig
 
 #: What never differs between the masters: they say it once, behind the choice.
 _CONSTANT = ("id", "size", "burst", "lock", "cache", "prot")
 
 
-class MemoryChoice(wiring.Component):
-    """Gives the memory to the core while it runs, else to the host; combinational.
+class BusChoice(wiring.Component):
+    """Gives a bus to one of two masters; combinational.
 
-    Neither master has anything outstanding when ``core_busy`` changes: the core is busy until its
-    bus is at rest, and the link refuses the host's accesses to memory from start to end of a run.
+    Neither may have anything outstanding when ``select`` changes.
 
     Members
     -------
-    core, host : In(Axi4)
-        Masters. Both issue INCR bursts of whole beats with ID 0.
-    memory : Out(Axi4)
-    core_busy : In(1)
+    masters : In(signature).array(2)
+        If the bus is AXI4, both issue INCR bursts of whole beats with ID 0.
+    bus : Out(signature)
+    select : In(1)
+        Which master has the bus.
     """
 
-    core: wiring.PureInterface
-    host: wiring.PureInterface
-    memory: wiring.PureInterface
-    core_busy: Signal
+    masters: list[wiring.PureInterface]
+    bus: wiring.PureInterface
+    select: Signal
 
-    def __init__(self, config: AccelConfig) -> None:
+    def __init__(self, signature: wiring.Signature) -> None:
         super().__init__(
-            {
-                "core": In(Axi4(config)),
-                "host": In(Axi4(config)),
-                "memory": Out(Axi4(config)),
-                "core_busy": In(1),
-            }
+            {"masters": In(signature).array(2), "bus": Out(signature), "select": In(1)}
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        core, host, memory, busy = self.core, self.host, self.memory, self.core_busy
-        for name, member in memory.signature.members.items():
-            chosen = getattr(memory, name)
+        first, second = self.masters
+        for name, member in self.bus.signature.members.items():
+            wire = getattr(self.bus, name)
             if name[2:] in _CONSTANT and name[:2] in ("ar", "aw"):
-                m.d.comb += chosen.eq(getattr(core, name))
+                m.d.comb += wire.eq(getattr(second, name))
             elif member.flow is Out:
-                m.d.comb += chosen.eq(Mux(busy, getattr(core, name), getattr(host, name)))
+                m.d.comb += wire.eq(Mux(self.select, getattr(second, name), getattr(first, name)))
             else:
                 # An answer says nothing to the master that asked nothing, but valid and ready do.
                 control = name.endswith(("valid", "ready"))
                 m.d.comb += [
-                    getattr(core, name).eq(chosen & busy if control else chosen),
-                    getattr(host, name).eq(chosen & ~busy if control else chosen),
+                    getattr(first, name).eq(wire & ~self.select if control else wire),
+                    getattr(second, name).eq(wire & self.select if control else wire),
                 ]
         return m
 
@@ -113,23 +107,45 @@ class BoardTop(wiring.Component):
         m = Module()
         board, config = self.board, self.board.config
         m.submodules.core = core = core_for(config, array=self._array)
-        m.submodules.choice = choice = MemoryChoice(config)
         m.submodules.memory = memory = board_memory(board)
         m.submodules.uart = uart = Uart(board.clock_hz, self.baud)
         m.submodules.link = link = Link(board)
-        connect(m, core.m_axi, choice.core)
-        connect(m, link.memory, choice.host)
-        connect(m, choice.memory, memory.bus)
-        connect(m, link.registers, core.s_axil)
         connect(m, uart.received, link.received)
         connect(m, link.send, uart.send)
-        if board.memory.sdram is not None:
-            connect(m, memory.sdram, flipped(self.sdram))
+        host_memory, registers = link.memory, link.registers
         m.d.comb += [
-            choice.core_busy.eq(core.busy),
-            link.core_busy.eq(core.busy),
             uart.rx.eq(self.rx),
             self.tx.eq(uart.tx),
+            link.line_break.eq(uart.line_break),
+            link.core_busy.eq(core.busy),
             self.leds.eq(Cat(memory.ready, core.busy, core.failed)),
         ]
+
+        # The MLPerf processor takes the place of the link, its serial port that of the link's.
+        if board.mlperf:
+            m.submodules.mlperf = mlperf = MlperfPort(board)
+            m.submodules.host_choice = host_choice = BusChoice(Axi4(config))
+            m.submodules.register_choice = register_choice = BusChoice(Axi4Lite())
+            for choice, masters in (
+                (host_choice, (link.memory, mlperf.memory)),
+                (register_choice, (link.registers, mlperf.registers)),
+            ):
+                for master, port in zip(masters, choice.masters, strict=True):
+                    connect(m, master, port)
+                m.d.comb += choice.select.eq(link.mlperf)
+            host_memory, registers = host_choice.bus, register_choice.bus
+            m.d.comb += [mlperf.enable.eq(link.mlperf), mlperf.rx.eq(self.rx)]
+            with m.If(link.mlperf):
+                m.d.comb += [self.tx.eq(mlperf.tx), link.line_break.eq(mlperf.line_break)]
+
+        # The memory belongs to the core while it runs; it is busy until its bus is at rest, and
+        # the hosts do not touch the memory from start to end of a run.
+        m.submodules.memory_choice = memory_choice = BusChoice(Axi4(config))
+        connect(m, host_memory, memory_choice.masters[0])
+        connect(m, core.m_axi, memory_choice.masters[1])
+        connect(m, memory_choice.bus, memory.bus)
+        connect(m, registers, core.s_axil)
+        m.d.comb += memory_choice.select.eq(core.busy)
+        if board.memory.sdram is not None:
+            connect(m, memory.sdram, flipped(self.sdram))
         return m
