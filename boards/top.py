@@ -10,6 +10,7 @@ from accelc.boards.link.uart import Uart
 from accelc.boards.memory.memory import board_memory
 from accelc.boards.memory.pins import SdramPins
 from accelc.boards.mlperf.port import MlperfPort
+from accelc.boards.mlperf.protocol import BAUD as MLPERF_BAUD
 from accelc.hw.axi import Axi4, Axi4Lite
 from accelc.hw.core import core_for
 from accelc.hw.mac import MacArray
@@ -91,12 +92,14 @@ class BoardTop(wiring.Component):
         board
             What is on it.
         baud
-            Rate of the UART in bits a second, if not the board's own.
+            Bits a second of both serial ports, if not the board's own and the benchmark's.
         array
             The core's matrix array, if not the portable one.
         """
         self.board = board
         self.baud = board.baud if baud is None else baud
+        #: Of the benchmark's port. A simulated line has one rate only.
+        self.mlperf_baud = MLPERF_BAUD if baud is None else baud
         self._array = array
         ports: dict[str, wiring.Member] = {"rx": In(1), "tx": Out(1, init=1), "leds": Out(3)}
         if board.memory.sdram is not None:
@@ -123,7 +126,7 @@ class BoardTop(wiring.Component):
 
         # The MLPerf processor takes the place of the link, its serial port that of the link's.
         if board.mlperf:
-            m.submodules.mlperf = mlperf = MlperfPort(board)
+            m.submodules.mlperf = mlperf = MlperfPort(board, baud=self.mlperf_baud)
             m.submodules.host_choice = host_choice = BusChoice(Axi4(config))
             m.submodules.register_choice = register_choice = BusChoice(Axi4Lite())
             for choice, masters in (

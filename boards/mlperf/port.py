@@ -7,7 +7,6 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from accelc.boards.board import Board
 from accelc.boards.link.uart import Uart
 from accelc.boards.mlperf.processor import MlperfProcessor
-from accelc.boards.mlperf.protocol import BAUD
 from accelc.hw.axi import Axi4, Axi4Lite
 
 
@@ -33,7 +32,7 @@ class MlperfPort(wiring.Component):
     memory: wiring.PureInterface
     registers: wiring.PureInterface
 
-    def __init__(self, board: Board, *, baud: int = BAUD) -> None:
+    def __init__(self, board: Board, *, baud: int) -> None:
         self._board = board
         self._baud = baud
         super().__init__(
