@@ -135,7 +135,7 @@ def _run(command: list[str], environment: dict[str, str], what: str) -> str:
     return result.stdout
 
 
-def _sources(package: str) -> list[bytes]:
+def sources(package: str) -> list[bytes]:
     """The Python files of an accelc subpackage, in order."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
@@ -151,8 +151,8 @@ def verilog(config: AccelConfig) -> str:
         [
             repr(sorted(config.to_dict().items())),
             importlib.metadata.version("amaranth"),
-            *_sources("accelc.isa"),
-            *_sources("accelc.hw"),
+            *sources("accelc.isa"),
+            *sources("accelc.hw"),
         ]
     )
 

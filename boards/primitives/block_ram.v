@@ -17,6 +17,8 @@ module accelc_block_ram #(
     // Whether a second register follows.
     parameter REG_A = 0,
     parameter REG_B = 0,
+    // Whether resets work without a clock; else, whether they keep a port from writing.
+    parameter ASYNC_RESET = 0,
     parameter RESET_BLOCKS_WRITES = 0,
     parameter [18431:0] INIT = 18432'b0
 ) (
@@ -60,8 +62,11 @@ module accelc_block_ram #(
         kept = width == 36 ? ~36'b0 : (36'b1 << width) - 36'b1;
     endfunction
 
-    wire write_a = en_a & we_a & ~(RESET_BLOCKS_WRITES != 0 && reset_a);
-    wire write_b = en_b & we_b & ~(RESET_BLOCKS_WRITES != 0 && reset_b);
+    wire blocks = ASYNC_RESET == 0 && RESET_BLOCKS_WRITES != 0;
+    wire write_a = en_a & we_a & ~(reset_a & blocks);
+    wire write_b = en_b & we_b & ~(reset_b & blocks);
+    wire at_once_a = ASYNC_RESET != 0 && reset_a;
+    wire at_once_b = ASYNC_RESET != 0 && reset_b;
     wire [35:0] mask_a = written(WIDTH_A, ad_a), mask_b = written(WIDTH_B, ad_b);
     wire [35:0] data_a = di_a << place(WIDTH_A, ad_a), data_b = di_b << place(WIDTH_B, ad_b);
     wire [35:0] old_a = mem[ad_a[13:5]], old_b = mem[ad_b[13:5]];
@@ -72,8 +77,9 @@ module accelc_block_ram #(
     wire [35:0] seen_b = write_b && WRITE_B == 1 ? new_b : old_b;
 
     reg [35:0] q_a = 0, q_b = 0, r_a = 0, r_b = 0;
-    always @(posedge clk_a) begin
+    always @(posedge clk_a)
         if (write_a) mem[ad_a[13:5]] <= new_a;
+    always @(posedge clk_a, posedge at_once_a) begin
         if (reset_a) q_a <= 0;
         else if (en_a & ~(write_a && WRITE_A == 0)) begin
             q_a <= (seen_a >> place(WIDTH_A, ad_a)) & kept(WIDTH_A);
@@ -84,8 +90,9 @@ module accelc_block_ram #(
         if (reset_a) r_a <= 0;
         else if (oce_a) r_a <= q_a;
     end
-    always @(posedge clk_b) begin
+    always @(posedge clk_b)
         if (write_b) mem[ad_b[13:5]] <= new_b;
+    always @(posedge clk_b, posedge at_once_b) begin
         if (reset_b) q_b <= 0;
         else if (en_b & ~(write_b && WRITE_B == 0)) begin
             q_b <= (seen_b >> place(WIDTH_B, ad_b)) & kept(WIDTH_B);

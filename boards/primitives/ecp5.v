@@ -1,6 +1,6 @@
 // ECP5 cells that Yosys has no behaviour for: block RAM (Lattice TN1264, ECP5 memory usage guide)
 // and multiplier (TN1267, sysDSP usage guide). What no netlist of ours uses is refused, among it
-// falling clock edges, asynchronous resets and chip selects by another pattern than 0.
+// falling clock edges and chip selects by another pattern than 0.
 
 module DP16KD (
     input DIA17, DIA16, DIA15, DIA14, DIA13, DIA12, DIA11, DIA10, DIA9, DIA8, DIA7, DIA6, DIA5,
@@ -77,7 +77,7 @@ module DP16KD (
     endfunction
 
     generate
-        if (RESETMODE != "SYNC" || CLKAMUX != "CLKA" || CLKBMUX != "CLKB"
+        if (CLKAMUX != "CLKA" || CLKBMUX != "CLKB"
                 || CSDECODE_A != "0b000" || CSDECODE_B != "0b000")
             dp16kd_mode_has_no_model refused ();
     endgenerate
@@ -89,6 +89,7 @@ module DP16KD (
         .WRITE_B(write_mode(WRITEMODE_B)),
         .REG_A(REGMODE_A == "OUTREG"),
         .REG_B(REGMODE_B == "OUTREG"),
+        .ASYNC_RESET(RESETMODE == "ASYNC"),
         .RESET_BLOCKS_WRITES(1),
         .INIT({
             words(INITVAL_3F), words(INITVAL_3E), words(INITVAL_3D), words(INITVAL_3C),

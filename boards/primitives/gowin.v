@@ -1,6 +1,5 @@
 // Gowin cells that Yosys has no behaviour for: block RAM (Gowin UG285, memory user guide) and
-// multiplier (UG287, DSP user guide). What no netlist of ours uses is refused: asynchronous resets
-// and block selects other than the parameter's.
+// multipliers (UG287, DSP user guide). What no netlist of ours uses is refused.
 
 // Block RAM behind Gowin's pins. X8 leaves the ninth bit of every byte out.
 module accelc_gowin_ram #(
@@ -23,10 +22,6 @@ module accelc_gowin_ram #(
     input [35:0] di_b,
     output [35:0] do_b
 );
-    generate
-        if (RESET_MODE != "SYNC") gowin_ram_mode_has_no_model refused ();
-    endgenerate
-
     // 8, 16 and 32 bits are stored as 9, 18 and 36.
     function [35:0] widened(input [35:0] data);
         widened = X8 == 0 ? data
@@ -43,7 +38,7 @@ module accelc_gowin_ram #(
     accelc_block_ram #(
         .WIDTH_A(stored(WIDTH_A)), .WIDTH_B(stored(WIDTH_B)),
         .WRITE_A(WRITE_A), .WRITE_B(WRITE_B),
-        .REG_A(REG_A), .REG_B(REG_B),
+        .REG_A(REG_A), .REG_B(REG_B), .ASYNC_RESET(RESET_MODE == "ASYNC"),
         .INIT(INIT)
     ) ram (
         .clk_a(clk_a), .en_a(ce_a & blksel_a == BLK_SEL_A), .oce_a(oce_a), .we_a(wre_a),
@@ -405,8 +400,40 @@ module SPX9 (
     assign DO = data[35:0];
 endmodule
 
-// 9 x 9 bits, signed or not, with optional registers before, inside and behind. ASIGN and BSIGN are
-// taken as constants where they have no register of their own.
+// WIDTH x WIDTH bits, signed or not, with optional registers before, inside and behind.
+module accelc_gowin_multiplier #(
+    parameter WIDTH = 9,
+    parameter AREG = 0, BREG = 0, OUT_REG = 0, PIPE_REG = 0,
+    parameter ASIGN_REG = 0, BSIGN_REG = 0, SOA_REG = 0,
+    parameter MULT_RESET_MODE = "SYNC"
+) (
+    input [WIDTH - 1:0] a, sia, b, sib,
+    input asign, bsign, asel, bsel, ce, clk, reset,
+    output [2 * WIDTH - 1:0] dout,
+    output [WIDTH - 1:0] soa, sob
+);
+    generate
+        if (MULT_RESET_MODE != "SYNC") multiplier_reset_mode_has_no_model refused ();
+    endgenerate
+
+    wire [WIDTH - 1:0] a_used, b_used;
+    wire a_sign, b_sign;
+    accelc_register #(WIDTH, AREG) a_register (clk, ce, reset, asel ? sia : a, a_used);
+    accelc_register #(WIDTH, BREG) b_register (clk, ce, reset, bsel ? sib : b, b_used);
+    accelc_register #(1, ASIGN_REG) a_sign_register (clk, ce, reset, asign, a_sign);
+    accelc_register #(1, BSIGN_REG) b_sign_register (clk, ce, reset, bsign, b_sign);
+    wire signed [WIDTH:0] a_signed = {a_sign & a_used[WIDTH - 1], a_used};
+    wire signed [WIDTH:0] b_signed = {b_sign & b_used[WIDTH - 1], b_used};
+    wire signed [2 * WIDTH + 1:0] product = a_signed * b_signed;
+    wire [2 * WIDTH - 1:0] piped;
+    accelc_register #(2 * WIDTH, PIPE_REG) pipeline (
+        clk, ce, reset, product[2 * WIDTH - 1:0], piped
+    );
+    accelc_register #(2 * WIDTH, OUT_REG) out_register (clk, ce, reset, piped, dout);
+    accelc_register #(WIDTH, SOA_REG) soa_register (clk, ce, reset, a_used, soa);
+    assign sob = b_used;
+endmodule
+
 module MULT9X9 (
     input [8:0] A, SIA, B, SIB,
     input ASIGN, BSIGN, ASEL, BSEL, CE, CLK, RESET,
@@ -416,23 +443,25 @@ module MULT9X9 (
     parameter AREG = 1'b0, BREG = 1'b0, OUT_REG = 1'b0, PIPE_REG = 1'b0;
     parameter ASIGN_REG = 1'b0, BSIGN_REG = 1'b0, SOA_REG = 1'b0;
     parameter MULT_RESET_MODE = "SYNC";
+    accelc_gowin_multiplier #(
+        9, AREG, BREG, OUT_REG, PIPE_REG, ASIGN_REG, BSIGN_REG, SOA_REG, MULT_RESET_MODE
+    ) multiplier (
+        A, SIA, B, SIB, ASIGN, BSIGN, ASEL, BSEL, CE, CLK, RESET, DOUT, SOA, SOB
+    );
+endmodule
 
-    generate
-        if (MULT_RESET_MODE != "SYNC") mult9x9_mode_has_no_model refused ();
-    endgenerate
-
-    wire [8:0] a, b;
-    wire a_sign, b_sign;
-    accelc_register #(9, AREG) a_register (CLK, CE, RESET, ASEL ? SIA : A, a);
-    accelc_register #(9, BREG) b_register (CLK, CE, RESET, BSEL ? SIB : B, b);
-    accelc_register #(1, ASIGN_REG) a_sign_register (CLK, CE, RESET, ASIGN, a_sign);
-    accelc_register #(1, BSIGN_REG) b_sign_register (CLK, CE, RESET, BSIGN, b_sign);
-    wire signed [9:0] a_signed = {a_sign & a[8], a};
-    wire signed [9:0] b_signed = {b_sign & b[8], b};
-    wire signed [19:0] product = a_signed * b_signed;
-    wire [17:0] piped;
-    accelc_register #(18, PIPE_REG) pipeline (CLK, CE, RESET, product[17:0], piped);
-    accelc_register #(18, OUT_REG) out_register (CLK, CE, RESET, piped, DOUT);
-    accelc_register #(9, SOA_REG) soa_register (CLK, CE, RESET, a, SOA);
-    assign SOB = b;
+module MULT18X18 (
+    input [17:0] A, SIA, B, SIB,
+    input ASIGN, BSIGN, ASEL, BSEL, CE, CLK, RESET,
+    output [35:0] DOUT,
+    output [17:0] SOA, SOB
+);
+    parameter AREG = 1'b0, BREG = 1'b0, OUT_REG = 1'b0, PIPE_REG = 1'b0;
+    parameter ASIGN_REG = 1'b0, BSIGN_REG = 1'b0, SOA_REG = 1'b0;
+    parameter MULT_RESET_MODE = "SYNC";
+    accelc_gowin_multiplier #(
+        18, AREG, BREG, OUT_REG, PIPE_REG, ASIGN_REG, BSIGN_REG, SOA_REG, MULT_RESET_MODE
+    ) multiplier (
+        A, SIA, B, SIB, ASIGN, BSIGN, ASEL, BSEL, CE, CLK, RESET, DOUT, SOA, SOB
+    );
 endmodule
