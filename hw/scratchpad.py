@@ -329,23 +329,23 @@ class AccScratchpad(wiring.Component):
                 m.d.comb += read.addr.eq(alu_row[:inner_bits])
             bank_data.append(Value.cast(read.data))
 
-        gemm_q, gemm_bank_q, alu_q, alu_bank_q = Signal(), Signal(), Signal(), Signal()
+        gemm_none, gemm_bank_q = Signal(init=1), Signal()
+        alu_q, alu_bank_q = Signal(), Signal()
         chunk_q = Signal(len(chunk))
         gemm_data = Signal(row_bits, reset_less=True)
         alu_data = Signal(len(self.alu_read.data), reset_less=True)
-        m.d.sync += [gemm_q.eq(self.gemm_read.en), alu_q.eq(alu_en)]
+        m.d.sync += [gemm_none.eq(~self.gemm_read.en), alu_q.eq(alu_en)]
         with m.If(self.gemm_read.en):
             m.d.sync += gemm_bank_q.eq(gemm_bank)
         with m.If(alu_en):
             m.d.sync += [alu_bank_q.eq(alu_bank), chunk_q.eq(chunk)]
-        with m.If(gemm_q):
-            with m.If(gemm_bank_q):
-                m.d.sync += gemm_data.eq(bank_data[1])
-            with m.Else():
-                m.d.sync += gemm_data.eq(bank_data[0])
-        with m.Else():
+        with m.If(gemm_none):
             # a flip-flop's reset costs nothing: a sum that starts anew needs no gate for its zero
             m.d.sync += gemm_data.eq(0)
+        with m.Elif(gemm_bank_q):
+            m.d.sync += gemm_data.eq(bank_data[1])
+        with m.Else():
+            m.d.sync += gemm_data.eq(bank_data[0])
         with m.If(alu_q):
             lanes = len(alu_data)
             with m.If(alu_bank_q):
