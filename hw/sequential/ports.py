@@ -15,7 +15,8 @@ The sequencer writes parameters, starts an engine and waits until it is idle aga
 the inner loops of an instruction only; the outer ones are the sequencer's:
 
 ``start_gemm``
-    One weight tile: the loops ``iy``, ``ix`` and, in window mode, ``it`` of ``isa.spec.Gemm``.
+    One reduction loop of ``isa.spec.Gemm``, with a weight tile per step, and inside it the loops
+    ``iy``, ``ix`` and, in window mode, ``it``.
 ``start_alu``
     One channel block ``i0``: the loops ``i1``, ``i2``, ``iy`` and ``ix`` of ``isa.spec.Alu``.
 
@@ -37,7 +38,7 @@ class GemmParam(enum.IntEnum):
     """Parameters of ``start_gemm``, in rows where the instruction has rows.
 
     The registers are those of :class:`AluParam`: an instruction writes all that it uses. They keep
-    their value.
+    their value, but a start leaves ``INP`` and ``WGT`` at its last tile's.
     """
 
     #: Bit 0: the sums replace the accumulators. Bit 1: window mode.
@@ -63,7 +64,8 @@ class GemmParam(enum.IntEnum):
     STEP = 15
     #: Window mode: ``first * n_t``, the rows of a window.
     TAPS = 16
-    #: Weight tiles in a row, each added to the same accumulators; the first alone clears them.
+    #: Weight tiles in a row, each added to the same accumulators; the first alone clears them. 12
+    #: bits.
     N_K = 17
     #: From tile to tile: input rows, and rows of the weight scratchpad.
     INP_K = 18

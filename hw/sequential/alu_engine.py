@@ -1,0 +1,304 @@
+"""The vector engine: requantizes one channel block, with the matrix array as its multiplier."""
+
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from accelc.hw.layouts import fit
+from accelc.hw.mac import MacArray
+from accelc.hw.requantize import NARROW_BITS, SHIFT_BITS, RoundingShift
+from accelc.hw.scratchpad import ACC_BITS, AccRead, OutWrite, PrmRead, VinRead
+from accelc.hw.sequential.links import AddressPort, ArrayPort
+from accelc.hw.sequential.scratchpad import READ_CYCLES
+from accelc.isa.config import AccelConfig
+
+#: The array multiplies int8: factors go in as unsigned digits of 7 bits, the top one signed.
+DIGIT_BITS = 7
+VALUE_DIGITS = -(-ACC_BITS // DIGIT_BITS)
+
+
+class DigitPlan:
+    """How a 32-bit value meets a multiplier in an array of ``block_out x block_in`` cells.
+
+    Output ``k`` of the array computes digit ``k`` of the product of ``value_digits`` digits of the
+    value with all ``mult_digits`` of the multiplier: ``sum(mult[k - j] * value[j])``, so that the
+    multiplier's digits are its weights. A value of more digits takes several passes.
+    """
+
+    def __init__(self, config: AccelConfig) -> None:
+        self.mult_digits = -(-config.mult_bits // DIGIT_BITS)
+        self.value_digits = min(
+            config.block_in, config.block_out - self.mult_digits + 1, VALUE_DIGITS
+        )
+        self.outputs = self.mult_digits + self.value_digits - 1
+        self.passes = -(-VALUE_DIGITS // self.value_digits)
+        #: Bits the value is divided by from pass to pass.
+        self.pass_bits = self.value_digits * DIGIT_BITS
+
+
+class AluEngine(wiring.Component):
+    """Reads elements, ``clamp(round((x + bias) * mult / 2**shift) + zero)``, writes them.
+
+    Lane after lane, because a lane's multiplier stays in the array: fetch its parameters, load the
+    array, let the lane's elements of all rows pass.
+
+    Cycles: ``DigitPlan.passes`` per element and about 28 per lane.
+
+    Members
+    -------
+    start : ``In(1)``
+        Only while ``idle``.
+    idle : ``Out(1)``
+        All results are written.
+    range_error : ``Out(1)``
+        Held: a row lies beyond its scratchpad. The engine stands still.
+    addresses : ``Out(AddressPort())``
+        Flag 0: source is vin. Flag 1: scale. Flag 2: a_inside.
+    array : ``Out(ArrayPort(config, array))``
+    acc_read, vin_read, prm_read, out_write : ``Out``
+        Scratchpad ports; reads take one cycle and hold.
+    """
+
+    start: Signal
+    idle: Signal
+    range_error: Signal
+    addresses: wiring.PureInterface
+    array: wiring.PureInterface
+    acc_read: wiring.PureInterface
+    vin_read: wiring.PureInterface
+    prm_read: wiring.PureInterface
+    out_write: wiring.PureInterface
+
+    def __init__(self, config: AccelConfig, array: MacArray) -> None:
+        self.config = config
+        self.array_latency = array.latency
+        super().__init__(
+            {
+                "start": In(1),
+                "idle": Out(1),
+                "range_error": Out(1),
+                "addresses": Out(AddressPort()),
+                "array": Out(ArrayPort(config, array)),
+                "acc_read": Out(AccRead(config)),
+                "vin_read": Out(VinRead(config)),
+                "prm_read": Out(PrmRead(config)),
+                "out_write": Out(OutWrite(config)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        m = Module()
+        config, array, addresses = self.config, self.array, self.addresses
+        plan = DigitPlan(config)
+        from_vin, scale, a_inside = addresses.flags
+
+        # Cycles after an element's read: it is there, is x, is biased and enters the array, its
+        # digits are there, are the product, are rounded, moved, raised to the lower limit, done.
+        x_at = READ_CYCLES
+        biased_at = x_at + 2
+        digits_at = biased_at + self.array_latency
+        levels = (plan.outputs - 1).bit_length()
+        partial_at = digits_at + levels
+        product_at = partial_at + plan.passes
+        m.submodules.shift = shift = RoundingShift(
+            lanes=1, value_bits=ACC_BITS + config.mult_bits, shift_bits=SHIFT_BITS
+        )
+        done_at = product_at + shift.latency + 3
+
+        idle, fetching, loading, running = (
+            Signal(init=1, name="idle_state"),
+            Signal(),
+            Signal(),
+            Signal(),
+        )
+        lane = Signal(range(config.block_out))
+        m.d.comb += self.idle.eq(idle & ~self.range_error)
+
+        # A position is the last of its element when the maximum's window ends with it.
+        advance = Signal()
+        element = [Signal(name=f"element_{s}") for s in range(done_at + 1)]
+        ends_line = [Signal(name=f"ends_line_{s}") for s in range(done_at + 1)]
+        for flow in (element, ends_line):
+            m.d.sync += [new.eq(old) for old, new in zip(flow, flow[1:], strict=False)]
+        window_ends = addresses.last[2:].all()
+        m.d.comb += [
+            element[0].eq(advance & window_ends),
+            ends_line[0].eq(advance & addresses.last[1:].all()),
+            addresses.written_step.eq(element[done_at]),
+            addresses.written_line.eq(ends_line[done_at]),
+        ]
+
+        # A lane's parameters stay at the memory's output while its elements pass.
+        entry = self.prm_read.data
+        bias = entry[:ACC_BITS].as_signed()
+        mult = Mux(scale, entry[ACC_BITS : ACC_BITS + config.mult_bits], 1)
+        amount = Mux(scale, entry[56 : 56 + SHIFT_BITS], 0)
+        o = Signal(range(config.block_out))
+        m.d.comb += [
+            self.prm_read.en.eq(fetching),
+            self.prm_read.addr.eq(Cat(lane, addresses.table)),
+            array.shadow_en.eq(loading),
+            array.shadow_row.eq(o),
+            array.shadow_data.eq(_weights(plan, config, mult, o)),
+        ]
+
+        # Read, take the maximum, add the bias.
+        opens_window, opens_window_q, read = Signal(), Signal(), Signal()
+        m.d.sync += [read.eq(advance), opens_window_q.eq(opens_window)]
+        with m.If(addresses.restart):
+            m.d.sync += opens_window.eq(1)
+        with m.Elif(advance):
+            m.d.sync += opens_window.eq(window_ends)
+        m.d.comb += [
+            addresses.step.eq(advance),
+            self.acc_read.en.eq(advance & ~from_vin),
+            self.acc_read.addr.eq(addresses.row),
+            self.vin_read.en.eq(advance & from_vin),
+            self.vin_read.addr.eq(Cat(lane, addresses.row)),
+        ]
+        x = Signal(signed(ACC_BITS), reset_less=True)
+        narrow = self.vin_read.data.as_signed()
+        wide = self.acc_read.data.word_select(lane, ACC_BITS).as_signed()
+        with m.If(read & (~from_vin | opens_window_q | (narrow > x[:8].as_signed()))):
+            m.d.sync += x.eq(Mux(from_vin, narrow, wide))
+        biased = Signal(signed(ACC_BITS), reset_less=True)
+        with m.If(element[x_at + 1]):
+            m.d.sync += biased.eq(Mux(scale, x + bias, x))
+
+        # Multiply.
+        passes = element[biased_at : biased_at + plan.passes]
+        first_row = Signal()
+        with m.If(passes[0]):
+            m.d.sync += first_row.eq(0)
+        m.d.comb += [
+            array.row_en.eq(Cat(passes).any()),
+            array.fire.eq(Cat(passes).any()),
+            array.row.eq(_digits(plan, config, biased, passes)),
+            array.swap.eq(passes[0] & first_row),
+        ]
+        partial = _combined(m, plan, [array.sums[k] for k in range(plan.outputs)])
+        rest_bits = (plan.passes - 1) * plan.pass_bits
+        product_bits = ACC_BITS + config.mult_bits
+        # Passes before the last are not negative, carry included below 2^(pass_bits + mult_bits).
+        upper = Signal(
+            signed(max(product_bits - rest_bits, plan.pass_bits + config.mult_bits + 1)),
+            reset_less=True,
+        )
+        lower = Signal(rest_bits, reset_less=True)
+        total = fit((upper >> plan.pass_bits) + partial, len(upper))
+        m.d.sync += [
+            upper.eq(Mux(element[partial_at], fit(partial, len(upper)), total)),
+            lower.eq(Cat(lower, upper[: plan.pass_bits])[plan.pass_bits :]),
+        ]
+
+        # Narrow.
+        zero, low, high = (
+            v.as_signed() for v in (addresses.a_zero, addresses.a_min, addresses.a_max)
+        )
+        m.d.comb += [
+            shift.en.eq(element[product_at]),
+            shift.value[0].eq(Cat(lower, upper)[:product_bits].as_signed()),
+            shift.shift[0].eq(amount),
+            shift.parity.eq(scale & a_inside & zero[0]),
+        ]
+        moved = Signal(signed(NARROW_BITS + 2), reset_less=True)
+        raised = Signal(signed(NARROW_BITS + 2), reset_less=True)
+        result = Signal(8, reset_less=True)
+        m.d.sync += [
+            moved.eq(Mux(scale, shift.o[0] + zero, shift.o[0])),
+            raised.eq(Mux(moved < low, low, moved)),
+            result.eq(Mux(raised > high, high, raised)),
+        ]
+        m.d.comb += [
+            self.out_write.en.eq(element[done_at]),
+            self.out_write.addr.eq(Cat(lane, addresses.written_row)),
+            self.out_write.data.eq(result),
+        ]
+
+        # What comes next.
+        pause = Signal(range(plan.passes))
+        m.d.comb += advance.eq(running & (pause == 0) & ~self.range_error)
+        with m.If(self.start):
+            m.d.sync += [idle.eq(0), fetching.eq(1), lane.eq(0)]
+        with m.If(fetching):
+            m.d.sync += [fetching.eq(0), loading.eq(1), o.eq(0)]
+        with m.If(loading):
+            m.d.sync += o.eq(o + 1)
+            with m.If(o == config.block_out - 1):
+                m.d.comb += addresses.restart.eq(1)
+                m.d.sync += [loading.eq(0), running.eq(1), first_row.eq(1), pause.eq(0)]
+        with m.If(running):
+            m.d.sync += pause.eq(Mux(pause == 0, plan.passes - 1, pause - 1))
+        with m.If(advance & addresses.last.all()):
+            m.d.sync += running.eq(0)
+        done = ~idle & ~fetching & ~loading & ~running & ~Cat(element[1:]).any()
+        with m.If(done):
+            m.d.sync += lane.eq(lane + 1)
+            with m.If(lane == config.block_out - 1):
+                m.d.sync += idle.eq(1)
+            with m.Else():
+                m.d.sync += fetching.eq(1)
+
+        beyond_acc = addresses.row[len(self.acc_read.addr) :].any()
+        beyond_vin = addresses.row[ceil_log2(config.vin_rows) :].any()
+        beyond = (
+            (fetching & scale & addresses.table[ceil_log2(config.prm_rows) :].any())
+            | (running & Mux(from_vin, beyond_vin, beyond_acc))
+            | (element[done_at] & addresses.written_row[ceil_log2(config.out_rows) :].any())
+        )
+        with m.If(beyond):
+            m.d.sync += self.range_error.eq(1)
+        return m
+
+
+def _weights(plan: DigitPlan, config: AccelConfig, mult: Value, o: Value) -> Value:
+    """Row ``o`` of the tile that multiplies by ``mult``, ``(block_in,)`` int8."""
+    digits = [
+        fit(mult[k * DIGIT_BITS : (k + 1) * DIGIT_BITS], DIGIT_BITS)
+        for k in range(plan.mult_digits)
+    ]
+    weights: list[Value] = []
+    for j in range(config.block_in):
+        chosen: Value = Const(0, DIGIT_BITS)
+        if j < plan.value_digits:
+            for k, digit in enumerate(digits):
+                chosen |= digit & (o == j + k).replicate(DIGIT_BITS)
+        weights += [chosen, Const(0, 8 - DIGIT_BITS)]
+    return Cat(weights)
+
+
+def _digits(plan: DigitPlan, config: AccelConfig, value: Value, passes: list[Signal]) -> Value:
+    """The row of digits of the pass going on, ``(block_in,)`` int8."""
+    rows: list[Value] = []
+    for p in range(plan.passes):
+        digits: list[Value] = []
+        for j in range(config.block_in):
+            index = p * plan.value_digits + j
+            digit: Value = Const(0, 8)
+            if j < plan.value_digits and index < VALUE_DIGITS:
+                digit = value[index * DIGIT_BITS : (index + 1) * DIGIT_BITS]
+                digit = digit.as_signed() if index == VALUE_DIGITS - 1 else digit
+            digits.append(fit(digit, 8))
+        rows.append(Cat(digits))
+    chosen = rows[-1]
+    for row, going_on in zip(rows[:-1], passes, strict=False):
+        chosen = Mux(going_on, row, chosen)
+    return chosen
+
+
+def _combined(m: Module, plan: DigitPlan, sums: list[Signal]) -> Value:
+    """The sum of the array's outputs, each a digit above the one before, a cycle per level."""
+    largest = min(plan.mult_digits, plan.value_digits) * ((1 << DIGIT_BITS) - 1) ** 2
+    terms: list[Value] = [fit(total, largest.bit_length() + 1) for total in sums]
+    weight = DIGIT_BITS
+    level = 0
+    while len(terms) > 1:
+        merged: list[Value] = []
+        for k in range(0, len(terms), 2):
+            total = terms[k] if k + 1 == len(terms) else terms[k] + (terms[k + 1] << weight)
+            register = Signal(total.shape(), name=f"digits_{level}_{k}", reset_less=True)
+            m.d.sync += register.eq(total)
+            merged.append(register)
+        terms, weight, level = merged, 2 * weight, level + 1
+    return terms[0]
