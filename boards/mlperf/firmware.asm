@@ -25,6 +25,12 @@
 .var divisor
 .var numerator
 .var k
+.var table
+.var negative
+.var float          ; inputs are float32, results a mean squared error
+.var top 0x80000000
+.var ones 0xffffffff
+.var mantissa 0x7fffff
 
 .macro text         ; p = a text of the page
     ldi $
@@ -53,6 +59,10 @@
 
     param P_LINE_ADDRESS
     st line
+    param P_RAW_FLOAT
+    st float
+    param P_TABLE_ADDRESS
+    st table
     ldi 0
     st loaded
     st expected
@@ -368,10 +378,8 @@ pack_byte:
     jz pack_done
     mrw p
     jn pack_write       ; a constant
-    add q
     st word
-    mrb word
-    xor c
+    call quantized
 pack_write:
     mwb target
     next target
@@ -380,6 +388,58 @@ pack_write:
     st p
     jmp pack_byte
 pack_done:
+    ret
+
+quantized:              ; A = the int8 value of raw element `word`
+    ld float
+    jnz quantize
+    ld word
+    add q
+    st word
+    mrb word
+    xor c
+    ret
+quantize:               ; how many thresholds lie at or below a float32
+    ld word
+    shl
+    shl
+    add q
+    st word
+    mrw word
+    jn below_zero       ; floats in order as unsigned numbers
+    xor top
+    jmp ordered
+below_zero:
+    xor ones
+ordered:
+    st numerator
+    ldi 0
+    st value
+    ldi 128
+    st divisor
+threshold:
+    ld value
+    add divisor
+    adi -1
+    shl
+    shl
+    add table
+    st word
+    mrw word
+    st sum
+    ld numerator
+    sub sum
+    jc threshold_above
+    ld value
+    add divisor
+    st value
+threshold_above:
+    ld divisor
+    shr
+    st divisor
+    jnz threshold
+    ld value
+    adi -128
     ret
 
 run:                    ; one inference; an error ends the command
@@ -419,6 +479,8 @@ run_failed:
 
 ; ---- results: softmax of the int8 outputs in steps of 1/256, printed with three digits
 print_results:
+    ld float
+    jnz print_error
     ldi 0
     st largest
     call first_output
@@ -497,7 +559,30 @@ share_zero:
     ldi 255
     st value
 share_print:
-    ld value            ; thousandths: value * (1024 - 16 - 8) / 256
+    ld value            ; thousandths
+    call times_1000
+    shr
+    shr
+    shr
+    shr
+    shr
+    shr
+    shr
+    shr
+    st n
+    ldi '0'
+    txb
+    call thousandths
+    call next_output
+    jz results_end
+    ldi ','
+    txb
+    jmp share
+results_end:
+    say T_END
+    ret
+
+times_1000:             ; A *= 1024 - 16 - 8
     shl
     shl
     shl
@@ -512,17 +597,9 @@ share_print:
     shl
     sub word
     sub n
-    shr
-    shr
-    shr
-    shr
-    shr
-    shr
-    shr
-    shr
-    st n
-    ldi '0'
-    txb
+    ret
+
+thousandths:            ; print n / 1000
     ldi '.'
     txb
     ldi 100
@@ -533,14 +610,162 @@ share_print:
     call one_digit
     ldi 1
     st power
-    call one_digit
+    jmp one_digit
+
+; ---- results: mean squared distance of the float32 input and the output, in steps of 1/256
+print_error:
+    ldi 0
+    st sum
+    call first_output
+    param P_RAW_ADDRESS
+    st t
+error_element:
+    call output
+    shl
+    shl
+    st word
+    param P_VALUES_ADDRESS
+    add word
+    st word
+    mrw word
+    st value
+    call fixed_point
+    sub value
+    st numerator
+    jn error_negative
+    jmp error_square
+error_negative:
+    ldi 0
+    sub numerator
+    st numerator
+error_square:
+    st divisor
+    ldi 0
+    st value
+error_bit:
+    ldi 1
+    and divisor
+    jz error_zero
+    ld value
+    add numerator
+    st value
+error_zero:
+    ld numerator
+    shl
+    st numerator
+    ld divisor
+    shr
+    st divisor
+    jnz error_bit
+    ld value
+    shr
+    shr
+    shr
+    shr
+    shr
+    shr
+    shr
+    shr
+    add sum
+    st sum
+    ld t
+    adi 4
+    st t
     call next_output
-    jz results_end
-    ldi ','
-    txb
-    jmp share
-results_end:
-    say T_END
+    jnz error_element
+    say T_RESULTS
+    param P_MEAN_DIVISOR
+    st divisor
+    call divide
+    ld value
+    st n
+    call decimal
+    ld sum              ; what remains
+    call times_1000
+    st sum
+    call divide
+    ld value
+    st n
+    call thousandths
+    jmp results_end
+
+divide:                 ; value = sum / divisor, sum %= divisor
+    ldi 0
+    st value
+divide_step:
+    ld sum
+    sub divisor
+    jc divide_end
+    st sum
+    next value
+    jmp divide_step
+divide_end:
+    ret
+
+fixed_point:            ; A = the float32 at t times 256, rounded
+    mrw t
+    st word
+    and top
+    st negative
+    ld word
+    and mantissa
+    st digit
+    ldi 23
+    st k
+    ld word
+    xor negative
+exponent:
+    shr
+    st word
+    ld k
+    adi -1
+    st k
+    jz exponent_found
+    ld word
+    jmp exponent
+exponent_found:
+    ld word             ; shift right by 142 - exponent
+    adi -142
+    st k
+    jn small
+    ldi 0x7ff           ; 2^15 and more: as good as infinite
+    shl
+    shl
+    shl
+    shl
+    jmp signed
+small:
+    adi 25
+    jn nothing          ; below half a step
+    ld mantissa
+    adi 1
+    or digit
+    st digit
+    jmp shift_next
+shift:
+    ld digit
+    shr
+    st digit
+    next k
+shift_next:
+    ld k                ; one bit is left for rounding
+    adi 1
+    jnz shift
+    ld digit
+    adi 1
+    shr
+    jmp signed
+nothing:
+    ldi 0
+signed:
+    st digit
+    ld negative
+    jz positive
+    ldi 0
+    sub digit
+    ret
+positive:
+    ld digit
     ret
 
 one_digit:              ; print n / power, n %= power
@@ -588,8 +813,8 @@ exponential:            ; A = exp of this output's distance from the largest
     shl
     shl
     st word
-    param P_EXPONENTIALS_ADDRESS
-    add word
+    ld word
+    add table
     st word
     mrw word
     ret

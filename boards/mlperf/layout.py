@@ -4,6 +4,7 @@ The page lies at the end of the board's memory. The host writes it with the netw
 the processor is the same for every network.
 """
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,11 +27,14 @@ PARAMETERS = (
     "memory_bytes",
     "outputs",
     "outputs_address",  # a word per class: the address of its int8 value
-    "exponentials_address",  # 256 words: EXPONENTIAL_ONE * exp(-step * i)
+    "raw_float",  # 1: files hold float32, and the result is a mean squared error
+    "table_address",  # 256 words: EXPONENTIAL_ONE * exp(-step * i), or 255 thresholds of floats
+    "values_address",  # 256 words: 256 times the real value of output value i - 128
+    "mean_divisor",  # 256 times the number of outputs
     "line_address",  # buffer for a command
     "powers_address",  # 10**9, 10**8, ... 1
 )
-#: The largest entry of the exponentials. Twelve of them times 256 stay below 2^31.
+#: The largest entry of a table of exponentials. Twelve of them times 256 stay below 2^31.
 EXPONENTIAL_ONE = 1 << 18
 MAX_OUTPUTS = 12
 LINE_BYTES = 128
@@ -58,9 +62,15 @@ _TABLES = -(-(TEXT_PLACES["MODEL"] + NAME_BYTES) // 4) * 4
 LINE_PLACE = _TABLES
 POWERS_PLACE = LINE_PLACE + LINE_BYTES
 OUTPUTS_PLACE = POWERS_PLACE + 40
-EXPONENTIALS_PLACE = OUTPUTS_PLACE + 4 * MAX_OUTPUTS
-if EXPONENTIALS_PLACE + 4 * 256 > PAGE_BYTES:
+TABLE_PLACE = OUTPUTS_PLACE + 4 * MAX_OUTPUTS
+if TABLE_PLACE + 4 * 256 > PAGE_BYTES:
     raise AssertionError("the page is too small")
+
+
+def float_order(value: float) -> int:
+    """A float32's place among all others, as an unsigned number."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    return bits ^ (0xFFFF_FFFF if bits >> 31 else 0x8000_0000)
 
 
 def page_address(memory_bytes: int) -> int:
@@ -84,10 +94,10 @@ class Page:
 
     config: AccelConfig
     parameters: Mapping[str, int]
-    #: Address of every class's int8 output value.
+    #: Address of every class's int8 output value; empty if ``parameters`` say where they are.
     outputs: tuple[int, ...]
-    #: 256 entries, the first ``EXPONENTIAL_ONE``.
-    exponentials: tuple[int, ...]
+    #: Exponentials or thresholds.
+    table: tuple[int, ...]
     device: str
     model: str
 
@@ -103,10 +113,11 @@ class Page:
             )
         base = page_address(memory_bytes)
         values = {
-            **self.parameters,
             "outputs": len(self.outputs),
             "outputs_address": base + OUTPUTS_PLACE,
-            "exponentials_address": base + EXPONENTIALS_PLACE,
+            **dict.fromkeys(("raw_float", "values_address", "mean_divisor"), 0),
+            **self.parameters,
+            "table_address": base + TABLE_PLACE,
             "line_address": base + LINE_PLACE,
             "powers_address": base + POWERS_PLACE,
         }
@@ -119,7 +130,7 @@ class Page:
         words(0, tuple(values[name] for name in PARAMETERS))
         words(POWERS_PLACE, tuple(10**n for n in range(9, -1, -1)))
         words(OUTPUTS_PLACE, self.outputs)
-        words(EXPONENTIALS_PLACE, self.exponentials)
+        words(TABLE_PLACE, self.table)
         texts = {**TEXTS, "DEVICE": self.device, "MODEL": self.model}
         for name, text in texts.items():
             data = text.encode("ascii") + b"\0"

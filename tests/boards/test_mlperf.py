@@ -2,6 +2,7 @@
 
 import re
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from accelc.boards.mlperf.layout import (
     NAME_BYTES,
     PAGE_BYTES,
     Page,
+    float_order,
     page_address,
 )
 from accelc.boards.mlperf.processor import STACK_DEPTH, MlperfProcessor, firmware
@@ -73,7 +75,14 @@ class FakeCore:
 class Bench:
     """A processor with a memory, a core, and a terminal."""
 
-    def __init__(self, config: AccelConfig, *, fails: bool = False, stall: float = 0.0) -> None:
+    def __init__(
+        self,
+        config: AccelConfig,
+        *,
+        fails: bool = False,
+        stall: float = 0.0,
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
         self.processor = processor = MlperfProcessor(
             config, clock_hz=CLOCK_HZ, memory_bytes=MEMORY_BYTES
         )
@@ -83,30 +92,32 @@ class Bench:
         self.printed = bytearray()
         # packed: raw bytes 2, 1, 0 and a constant
         gather = [2, 1, 0, GATHER_CONSTANT | 7]
-        self._words(GATHER, gather)
-        page = Page(
-            config=config,
-            parameters={
-                "raw_bytes": 3,
-                "raw_address": RAW,
-                "raw_xor": 0x80,
-                "packed_address": PACKED,
-                "packed_bytes": len(gather),
-                "gather_address": GATHER,
-                "program_address": 0x1234,
-                "program_length": 5,
-                "memory_bytes": 0x2000,
-            },
-            outputs=tuple(OUTPUTS + index for index in range(CLASSES)),
-            exponentials=tuple(
+        self.words(GATHER, gather)
+        parameters = {
+            "raw_bytes": 3,
+            "raw_address": RAW,
+            "raw_xor": 0x80,
+            "packed_address": PACKED,
+            "packed_bytes": len(gather),
+            "gather_address": GATHER,
+            "program_address": 0x1234,
+            "program_length": 5,
+            "memory_bytes": 0x2000,
+        }
+        fields: dict[str, Any] = {
+            "config": config,
+            "outputs": tuple(OUTPUTS + index for index in range(CLASSES)),
+            "table": tuple(
                 round(EXPONENTIAL_ONE * np.exp(-STEP * distance)) for distance in range(256)
             ),
-            device="bench",
-            model="kws01",
-        ).encode(MEMORY_BYTES)
-        self.memory.data[page_address(MEMORY_BYTES) :] = page
+            "device": "bench",
+            "model": "kws01",
+            **(changes or {}),
+        }
+        fields["parameters"] = {**parameters, **fields.get("parameters", {})}
+        self.memory.data[page_address(MEMORY_BYTES) :] = Page(**fields).encode(MEMORY_BYTES)
 
-    def _words(self, address: int, values: list[int]) -> None:
+    def words(self, address: int, values: list[int]) -> None:
         data = b"".join(value.to_bytes(4, "little") for value in values)
         self.memory.data[address : address + len(data)] = data
 
@@ -206,6 +217,45 @@ def test_the_benchmarks_dialogue(preset: str, stall: float) -> None:
     assert registers[BY_NAME["memory_base"].offset] == 0
 
 
+VALUES = 0x800
+IN_SCALE, IN_ZERO = 0.390625, 89
+OUT_SCALE, OUT_ZERO = 0.25, -3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_floats_are_quantized_and_compared_with_the_output(seed: int) -> None:
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    raw = rng.uniform(-100, 20, 3).astype(np.float32)
+    raw[0] = [0.0, -1e30, 1e30 if seed else -1e-30][seed]
+    thresholds = (np.arange(-127, 128) - 0.5 - IN_ZERO) * IN_SCALE
+    values = np.rint(256 * (np.arange(-128, 128) - OUT_ZERO) * OUT_SCALE).astype(np.int64)
+    bench = Bench(
+        PRESETS["1x8x8"],
+        changes={
+            "table": (*(float_order(np.float32(t)) for t in thresholds), 0),
+            "parameters": {
+                "raw_bytes": 12,
+                "raw_float": 1,
+                "values_address": VALUES,
+                "mean_divisor": 256 * CLASSES,
+            },
+        },
+    )
+    bench.words(VALUES, [int(value) & 0xFFFF_FFFF for value in values])
+    *_, infer = bench.talk(["db load 12", f"db {raw.tobytes().hex()}", "infer 1 0"])
+    quantized = np.clip(np.rint(raw / np.float32(IN_SCALE)) + IN_ZERO, -128, 127).astype(np.int8)
+    packed = bench.memory.data[PACKED : PACKED + 4]
+    assert packed == bytes([*quantized[::-1].view(np.uint8), 7])
+    outputs = np.frombuffer(bytes(bench.memory.data[OUTPUTS : OUTPUTS + CLASSES]), np.int8)
+    seen = np.clip(np.rint(raw.astype(np.float64) * 256), -0x7FF0, 0x7FF0)
+    distance = np.abs(seen - values[outputs.astype(int) + 128]).astype(np.int64)
+    total = int(((distance**2 % (1 << 32)) >> 8).sum())
+    whole, rest = divmod(total, 256 * CLASSES)
+    expected = f"m-results-[{whole}.{rest * 1000 // (256 * CLASSES):03d}]"
+    assert infer.splitlines()[-2] == expected
+
+
 def test_wrong_commands_are_answered() -> None:
     bench = Bench(PRESETS["1x4x4"])
     wrong = {
@@ -297,7 +347,7 @@ def page(**changes: Any) -> Page:
         "config": PRESETS["1x4x4"],
         "parameters": dict.fromkeys(names.split(), 1),
         "outputs": (1, 2),
-        "exponentials": (EXPONENTIAL_ONE,) * 256,
+        "table": (EXPONENTIAL_ONE,) * 256,
         "device": "x",
         "model": "ic01",
     }
