@@ -1,8 +1,8 @@
 """Prepares a compiled network for the MLPerf Tiny protocol on a board.
 
 The board answers the benchmark's runner by itself (``accelc.boards.mlperf``). What it needs beside
-the program is written here: where each packed byte of the input comes from, where the classes'
-values lie, and the exponentials of the softmax at the network's end.
+the program is written here: where each packed byte of the input comes from, where the outputs
+lie, and the tables that quantize floats or compute the softmax at the network's end.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,41 @@ from dataclasses import dataclass
 import numpy as np
 
 from accelc.artifact import Artifact
-from accelc.boards.mlperf.layout import EXPONENTIAL_ONE, PAGE_BYTES, Page, page_address
+from accelc.boards.mlperf.layout import (
+    EXPONENTIAL_ONE,
+    PAGE_BYTES,
+    Page,
+    float_order,
+    page_address,
+)
 from accelc.compiler.graph import Graph
-from accelc.compiler.layout import Packing, gather_table
+from accelc.compiler.layout import GATHER_CONSTANT, Packing, gather_table
 from accelc.compiler.partition import Place
 from accelc.compiler.pipeline import Step
 from accelc.isa.errors import DoesNotFitError, UnsupportedOpError
 from accelc.isa.program import Program, Region
 
-#: The benchmarks, and what turns a byte of their input files into the network's int8 input: files
-#: of keywords hold int8, files of images uint8.
-BENCHMARKS: dict[str, int] = {"kws01": 0x00, "ic01": 0x80, "vww01": 0x80}
-#: What may follow the accelerator: it is computed from the table of exponentials.
-_TAIL = ("Reshape", "DequantizeLinear", "Softmax", "QuantizeLinear")
+
+@dataclass(frozen=True)
+class Kind:
+    """What a benchmark's input files hold and its results are."""
+
+    #: Files hold float32, and the result is the mean squared error of the network's copy.
+    float32: bool = False
+    #: Turns a byte of a file into the network's int8 input.
+    xor: int = 0x00
+
+
+#: The benchmarks as the runner knows them: files of keywords hold int8, files of images uint8.
+BENCHMARKS: dict[str, Kind] = {
+    "kws01": Kind(),
+    "ic01": Kind(xor=0x80),
+    "vww01": Kind(xor=0x80),
+    "ad01": Kind(float32=True),
+}
+_LAYOUT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+#: What may follow the accelerator in a classifier: it is computed from a table of exponentials.
+_TAIL = (*_LAYOUT, "DequantizeLinear", "Softmax", "QuantizeLinear")
 #: Alignment of what is placed behind the program.
 _ALIGNMENT = 64
 
@@ -40,38 +62,73 @@ class Benchmark:
 
 def _refuse(reason: str) -> UnsupportedOpError:
     return UnsupportedOpError(
-        f"{reason}; the MLPerf Tiny protocol on the board runs classifiers whose every layer is on "
-        f"the accelerator and whose end is a softmax ({', '.join(BENCHMARKS)})"
+        f"{reason}; the MLPerf Tiny protocol on the board runs networks whose every layer is on "
+        "the accelerator: classifiers that end with a softmax, and the autoencoder of ad01"
     )
 
 
-def _steps(artifact: Artifact) -> tuple[Step, Graph]:
-    """The only step on the accelerator, and the graph behind it."""
-    steps = artifact.model.steps
-    places = [step.place for step in steps]
-    if places != [Place.ACCELERATOR, Place.CPU]:
-        found = ", ".join(place.name.lower() for place in places)
-        raise _refuse(f"network {artifact.model.graph.name!r} is split as {found}")
-    tail = steps[1].graph
-    if odd := [node for node in tail.nodes if node.op not in _TAIL]:
-        raise _refuse(f"{odd[0].name!r} ({odd[0].op}) runs on the CPU")
-    if [node.op for node in tail.nodes].count("Softmax") != 1:
-        raise _refuse(f"network {artifact.model.graph.name!r} does not end with a softmax")
-    return steps[0], tail
+def _check_ends(artifact: Artifact, allowed: tuple[str, ...]) -> Step:
+    """The only step on the accelerator; around it only ``allowed`` operators.
+
+    Before it only the layout may change.
+    """
+    found = [step for step in artifact.model.steps if step.place is Place.ACCELERATOR]
+    if len(found) != 1:
+        raise _refuse(f"{artifact.model.graph.name!r} has {len(found)} parts on the accelerator")
+    accepted = _LAYOUT
+    for step in artifact.model.steps:
+        if step is found[0]:
+            accepted = allowed
+            continue
+        if odd := [node for node in step.graph.nodes if node.op not in accepted]:
+            raise _refuse(f"{odd[0].name!r} ({odd[0].op}) runs on the CPU")
+    return found[0]
 
 
-def _exponentials(tail: Graph) -> tuple[int, ...]:
+def _exponentials(graph: Graph) -> tuple[int, ...]:
     """``exp(-scale * i)`` for distances ``i`` of int8 values, from the softmax's scale."""
-    producers = {value: node for node in tail.nodes for value in node.outputs}
-    softmax = next(node for node in tail.nodes if node.op == "Softmax")
-    source = producers.get(softmax.inputs[0])
+    producers = {value: node for node in graph.nodes for value in node.outputs}
+    softmaxes = [node for node in graph.nodes if node.op == "Softmax"]
+    if len(softmaxes) != 1:
+        raise _refuse(f"network {graph.name!r} does not end with one softmax")
+    source = producers.get(softmaxes[0].inputs[0])
     if source is None or source.op != "DequantizeLinear":
-        raise _refuse(f"{softmax.name!r} does not take quantized values")
-    scale = tail.constants[source.inputs[1]]
+        raise _refuse(f"{softmaxes[0].name!r} does not take quantized values")
+    scale = graph.constants[source.inputs[1]]
     if scale.size != 1:
         raise _refuse(f"{source.name!r} has a scale per channel")
     distances = np.arange(256) * float(scale.reshape(-1)[0])
     return tuple(int(e) for e in np.rint(EXPONENTIAL_ONE * np.exp(-distances)))
+
+
+def _scale(graph: Graph, value: str) -> tuple[np.float32, int]:
+    """Scale and zero point of an int8 input or output of the network."""
+    quant = graph.types[value].quant
+    if quant is None or not quant.per_tensor:
+        raise _refuse(f"{value!r} is not quantized with one scale")
+    return np.float32(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+
+
+def _thresholds(graph: Graph) -> tuple[int, ...]:
+    """Places of the smallest floats that become -127, -126, ... 127 (ONNX QuantizeLinear)."""
+    scale, zero = _scale(graph, graph.inputs[0])
+    # the boundary, and its float neighbours: the quotient is a float32, rounded half to even
+    result: list[int] = []
+    for q in range(-127, 128):
+        x = np.float32((q - 0.5 - zero) * float(scale))
+        while np.rint(x / scale) + zero >= q:
+            x = np.nextafter(x, np.float32(-np.inf))
+        while np.rint(x / scale) + zero < q:
+            x = np.nextafter(x, np.float32(np.inf))
+        result.append(float_order(float(x)))
+    return (*result, 0)
+
+
+def _real_values(graph: Graph) -> bytes:
+    """256 times the real value of every int8 output value, as 32-bit words."""
+    scale, zero = _scale(graph, graph.outputs[0])
+    values = np.rint(256 * (np.arange(-128, 128) - zero) * float(scale))
+    return values.astype("<i4").tobytes()
 
 
 def _only(regions: tuple[Region, ...], what: str) -> Region:
@@ -80,11 +137,13 @@ def _only(regions: tuple[Region, ...], what: str) -> Region:
     return regions[0]
 
 
-def _class_addresses(region: Region, packing: Packing, program: Program) -> tuple[int, ...]:
-    """Addresses of the classes' int8 values in the packed output."""
-    classes = int(np.prod(packing.shape))
+def _output_addresses(region: Region, packing: Packing, program: Program) -> tuple[int, ...]:
+    """Addresses of the int8 values of a packed output, in logical order."""
     table = gather_table(packing, program.config)
-    return tuple(region.address + int(np.flatnonzero(table == c)[0]) for c in range(classes))
+    places = np.empty(int(np.prod(packing.shape)), np.int64)
+    values = np.flatnonzero(table < GATHER_CONSTANT)
+    places[table[values]] = values
+    return tuple(region.address + int(place) for place in places)
 
 
 def prepare(artifact: Artifact, benchmark: str, *, memory_bytes: int, device: str) -> Benchmark:
@@ -99,47 +158,55 @@ def prepare(artifact: Artifact, benchmark: str, *, memory_bytes: int, device: st
         UnsupportedOpError: a part of the network is not on the accelerator.
         DoesNotFitError: the memory is too small.
     """
-    step, tail = _steps(artifact)
+    kind, graph = BENCHMARKS[benchmark], artifact.model.graph
+    step = _check_ends(artifact, _LAYOUT if kind.float32 else _TAIL)
     program, packings = step.program, step.packings
     if program is None or packings is None:
         raise AssertionError("an accelerator step has a program and packings")
     source, result = _only(program.inputs, "input"), _only(program.outputs, "output")
     packing = packings[source.name]
-    raw_bytes = int(np.prod(packing.shape))
+    raw_bytes = int(np.prod(packing.shape)) * (4 if kind.float32 else 1)
     gather = gather_table(packing, program.config)
+    outputs = _output_addresses(result, packings[result.name], program)
 
-    def behind(address: int) -> int:
-        return -(-address // _ALIGNMENT) * _ALIGNMENT
-
-    gather_address = behind(program.memory_bytes)
-    raw_address = behind(gather_address + 4 * gather.size)
+    pieces = {"gather_address": gather.astype("<u4").tobytes()}
+    if kind.float32:
+        pieces["outputs_address"] = np.array(outputs, "<u4").tobytes()
+        pieces["values_address"] = _real_values(graph)
+    segments: list[tuple[int, bytes]] = []
+    places: dict[str, int] = {}
+    end = program.memory_bytes
+    for name, data in (*pieces.items(), ("raw_address", bytes(raw_bytes))):
+        places[name] = -(-end // _ALIGNMENT) * _ALIGNMENT
+        end = places[name] + len(data)
+        if name in pieces:
+            segments.append((places[name], data))
     page_at = page_address(memory_bytes)
-    if raw_address + raw_bytes > page_at:
+    if end > page_at:
         raise DoesNotFitError(
-            f"the program ({program.memory_bytes} bytes), its input tables ({4 * gather.size}), "
-            f"one input ({raw_bytes}) and the protocol's page ({PAGE_BYTES}) do not fit the "
-            f"board's {memory_bytes} bytes of memory; use a board with more"
+            f"the program ({program.memory_bytes} bytes), one input with its tables "
+            f"({end - program.memory_bytes}) and the protocol's page ({PAGE_BYTES}) do not fit "
+            f"the board's {memory_bytes} bytes of memory; use a board with more"
         )
     page = Page(
         config=program.config,
         parameters={
+            **places,
             "raw_bytes": raw_bytes,
-            "raw_address": raw_address,
-            "raw_xor": BENCHMARKS[benchmark],
+            "raw_xor": kind.xor,
+            "raw_float": int(kind.float32),
             "packed_address": source.address,
             "packed_bytes": gather.size,
-            "gather_address": gather_address,
             "program_address": program.instructions_address,
             "program_length": len(program.instructions),
             "memory_bytes": program.memory_bytes,
+            "outputs": len(outputs),
+            "mean_divisor": 256 * len(outputs),
         },
-        outputs=_class_addresses(result, packings[result.name], program),
-        exponentials=_exponentials(tail),
+        outputs=() if kind.float32 else outputs,
+        table=_thresholds(graph) if kind.float32 else _exponentials(graph),
         device=device,
         model=benchmark,
     )
-    segments = (
-        (gather_address, gather.astype("<u4").tobytes()),
-        (page_at, page.encode(memory_bytes)),
-    )
-    return Benchmark(program, segments, raw_bytes)
+    segments.append((page_at, page.encode(memory_bytes)))
+    return Benchmark(program, tuple(segments), raw_bytes)
