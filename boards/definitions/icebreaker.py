@@ -36,6 +36,8 @@ ICEBREAKER = Board(
     ),
     clock_hz=40_500_000,
     memory=BoardMemory(on_chip=OnChip(kind=OnChipKind.SPRAM, nbytes=128 << 10)),
+    # its processor and second serial port do not fit beside the accelerator
+    mlperf=False,
     loader="ice40_generic",
     # the two on the main board; those of the break-off part may be gone
     leds=(("led_g", 0), None, ("led_r", 0)),
