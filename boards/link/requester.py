@@ -116,7 +116,7 @@ class Requester:
 
     def __init__(self, port: Port, *, patience: float = 5.0) -> None:
         self.line = Line(port)
-        self._name = port.name
+        self.name = port.name
         self._patience = patience
         self._session = NO_SESSION
         self._sequence = 0
@@ -171,7 +171,7 @@ class Requester:
                 continue
             if response.status is Status.VERSION:
                 raise self._lose(
-                    f"{self._name}: the board does not speak version {VERSION} of the host link; "
+                    f"{self.name}: the board does not speak version {VERSION} of the host link; "
                     "build its bitstream with this version of accelc and flash it"
                 )
             if response.status is Status.OK and response.session == session:
@@ -183,7 +183,7 @@ class Requester:
 
     def _silence(self) -> str:
         """Why there may be no answer."""
-        name, baud, line = self._name, self.line.port.baud, self.line
+        name, baud, line = self.name, self.line.port.baud, self.line
         if not self.statistics.received_bytes:
             return (
                 f"nothing answers on {name}; is it the right port, is the board powered, and does "
@@ -218,7 +218,7 @@ class Requester:
 
     def _refused(self, response: Response, sent: _Sent) -> DeviceError:
         """The error an answer reports, once nothing more of this session can be executed."""
-        name, status = self._name, response.status
+        name, status = self.name, response.status
         if status is Status.SESSION:
             if response.session == NO_SESSION:
                 return self._lose(f"{name}: the board was reset during the transfer")
@@ -239,11 +239,11 @@ class Requester:
         bad = now.damaged - before.damaged + now.refused - before.refused
         if bad:
             return self._lose(
-                f"{self._name}: too many errors on the line: {bad} damaged frames and no good one "
+                f"{self.name}: too many errors on the line: {bad} damaged frames and no good one "
                 f"in {self._patience:g} s; try a shorter cable or a lower baud rate"
             )
         return self._lose(
-            f"{self._name}: no answer for {self._patience:g} s; was the board unplugged, or does "
+            f"{self.name}: no answer for {self._patience:g} s; was the board unplugged, or does "
             "it have another bitstream now?"
         )
 
