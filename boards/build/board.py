@@ -1,20 +1,26 @@
 """Builds the bitstream of a board as it is: accelerator, memory, host link."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accelc.boards.board import Board
 from accelc.boards.build.build import Build, Progress, build
 from accelc.boards.build.report import clock_timings
+from accelc.boards.build.wrapper import clock_settings
 from accelc.boards.primitives.arrays import mac_array
-from accelc.boards.top import BoardTop
 from accelc.isa.errors import TimingError
+
+if TYPE_CHECKING:
+    from accelc.boards.top import BoardTop
 
 #: Seed where neither the user nor the board names one.
 DEFAULT_SEED = 1
 
 
-def board_top(board: Board) -> BoardTop:
+def board_top(board: Board) -> "BoardTop":
     """The board's top with the family's multipliers."""
+    from accelc.boards.top import BoardTop
+
     array = mac_array(board.family, board.config, dsps=board.options.get("dsps"))
     return BoardTop(board, array=array)
 
@@ -28,9 +34,11 @@ def build_board(
     failed: Path | None = None,
 ) -> Build:
     """Build the board's bitstream; see :func:`accelc.boards.build.build.build`."""
-    if seed is None:
-        seed = board.options.get("seed", DEFAULT_SEED)
-    return build(board, board_top(board), seed=seed, force=force, progress=progress, failed=failed)
+    clock_settings(board, board.platform())  # before work is done for a clock that cannot be
+    chosen = int(board.options.get("seed", DEFAULT_SEED) if seed is None else seed)
+    return build(
+        board, board_top(board), seed=chosen, force=force, progress=progress, failed=failed
+    )
 
 
 def require_timing(build: Build) -> None:

@@ -80,7 +80,10 @@ def report(build: Build) -> dict[str, Any]:
         ],
         "cells": dict(sorted(build.cells.items())),
         "critical_paths": [
-            dataclasses.asdict(path) | {"delay_ns": round(path.delay_ns, 3)} for path in paths
+            dataclasses.asdict(path)
+            | {"delay_ns": round(path.delay_ns, 3)}
+            | {"hops": [dataclasses.asdict(hop) for hop in path.hops]}
+            for path in paths
         ],
         "bitstream": {
             "file": board.name + build.bitstream.suffix,

@@ -7,13 +7,23 @@ from amaranth.lib import io, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 
 from accelc.boards.board import Board, Family
-from accelc.boards.primitives.clocks import add_pll, pll_settings
+from accelc.boards.primitives.clocks import PllSettings, add_pll, pll_settings
 
 _IN, _OUT, _BOTH = io.Direction.Input, io.Direction.Output, io.Direction.Bidir
 
 #: From locked PLL to release of reset. Block RAMs of iCE40 read as zeros until 3 us after
 #: configuration; the rest of the margin lets the supply settle.
 RESET_US = 20
+
+
+def clock_settings(board: Board, platform: Any) -> PllSettings:
+    """How the board's clock is made.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    frequency = round(platform.default_clk_frequency)
+    return pll_settings(board.family, platform.device, frequency, board.clock_hz)
 
 
 class BoardWrapper(Elaboratable):
@@ -55,9 +65,7 @@ class BoardWrapper(Elaboratable):
         else:
             m.submodules.clock_pin = buffer = io.Buffer(_IN, pin)
             source = buffer.i
-        settings = pll_settings(
-            board.family, platform.device, round(platform.default_clk_frequency), board.clock_hz
-        )
+        settings = clock_settings(board, platform)
         phase = board.options.get("sdram_phase", 0.0)
         pll = add_pll(m, settings, source, phase)
         m.domains.sync = ClockDomain("sync")
