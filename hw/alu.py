@@ -5,6 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from accelc.hw.delay import Delay
 from accelc.hw.layouts import ScratchWrite, instruction_layout
 from accelc.hw.loops import LoopNest, any_of
 from accelc.hw.requantize import SETTINGS, Flow, Requantize, ScaledAdd
@@ -55,6 +56,9 @@ class AluUnit(wiring.Component):
         An instruction is being executed.
     error : ``Out(4)``
         An ``ErrorCode``; once nonzero, the unit stands still until it is reset.
+    held : ``Out(1)``
+        An instruction that was taken is being looked at; without ``config.lookahead``, where it
+        lies at ``i``, whose payload must stay as it was.
     stall : ``Out(1)``
         A row waited for its accumulator bank.
     acc_read, vin_read, prm_read, out_write : ``Out``
@@ -67,6 +71,7 @@ class AluUnit(wiring.Component):
     done: Signal
     busy: Signal
     error: Signal
+    held: Signal
     stall: Signal
     acc_read: wiring.PureInterface
     vin_read: wiring.PureInterface
@@ -85,6 +90,7 @@ class AluUnit(wiring.Component):
                 "done": Out(1),
                 "busy": Out(1),
                 "error": Out(4),
+                "held": Out(1),
                 "stall": Out(1),
                 "acc_read": Out(AccChunkRead(config)),
                 "vin_read": Out(VinRead(config)),
@@ -106,13 +112,16 @@ class AluUnit(wiring.Component):
         m.submodules.reads = reads = ReadSequencer(config)
 
         # An instruction waits here, checked, until the sequencer has taken it.
-        fields = Signal(instruction_layout(Opcode.ALU))
-        held, checked, empty = Signal(), Signal(), Signal()
+        layout = instruction_layout(Opcode.ALU)
+        fields = Signal(layout) if config.lookahead else layout(self.i.payload)
+        held, checked, empty = self.held, Signal(), Signal()
         running = self.error == ErrorCode.NONE
         accept = self.i.valid & self.i.ready
         m.d.comb += self.i.ready.eq(~held & running)
         with m.If(accept):
-            m.d.sync += [fields.eq(self.i.payload), held.eq(1)]
+            m.d.sync += held.eq(1)
+            if config.lookahead:
+                m.d.sync += fields.eq(self.i.payload)
         from_acc = fields.source == Source.ACC
         no_window = (fields.n_ky == 0) | (fields.n_kx == 0)
         one_tap = (fields.n_ky == 1) & (fields.n_kx == 1)
@@ -217,16 +226,16 @@ class AluUnit(wiring.Component):
             valid, o = lookup.o_valid, lookup.o
 
         # Destinations and ends of instructions keep the pipeline company.
-        destination: Value = reads.dst_addr
+        m.submodules.destination = destination = Delay(len(self.out_write.addr), self.latency)
+        m.d.comb += destination.i.eq(reads.dst_addr)
         last: Value = reads.issue.last
         for s in range(self.latency):
-            destination_q = Signal.like(self.out_write.addr, name=f"destination_{s}")
             last_q = Signal(name=f"last_{s}")
-            m.d.sync += [destination_q.eq(destination), last_q.eq(last)]
-            destination, last = destination_q, last_q
+            m.d.sync += last_q.eq(last)
+            last = last_q
         m.d.comb += [
             self.out_write.en.eq(valid),
-            self.out_write.addr.eq(destination),
+            self.out_write.addr.eq(destination.o),
             self.out_write.data.eq(Cat(o)),
         ]
         m.d.sync += self.done.eq(last)
@@ -241,16 +250,9 @@ class AluUnit(wiring.Component):
         arrived, operand = issued[READ_CYCLES], issued[READ_CYCLES + 1]
         with m.If(arrived.complete & arrived.add & arrived.from_acc):
             m.d.sync += early.eq(self.vin_read.data)
-        value: Value = Mux(operand.from_acc, early, self.vin_read.data)
-        moves: Value = operand.complete & operand.add
-        for s in range(cycles):
-            value_q = Signal(len(early), name=f"second_{s}", reset_less=True)
-            moves_q = Signal(name=f"second_moves_{s}")
-            m.d.sync += moves_q.eq(moves)
-            with m.If(moves):
-                m.d.sync += value_q.eq(value)
-            value, moves = value_q, moves_q
-        return value
+        m.submodules.second = second = Delay(len(early), cycles)
+        m.d.comb += second.i.eq(Mux(operand.from_acc, early, self.vin_read.data))
+        return second.o
 
 
 #: What of a read travels to the data: ``complete``, it is the last of a chunk's window; ``params``,

@@ -102,7 +102,10 @@ class Core(wiring.Component):
         gemm, alu = GemmUnit(config, array=self._array), AluUnit(config)
         units = (load, gemm, alu, store)
         fetch, arbiter, tokens = Fetch(config), ReadArbiter(config), Tokens(config)
-        queues = [InstructionQueue(config, UNIT_OPCODES[unit]) for unit in Unit]
+        reused = () if config.lookahead else (Unit.GEMM, Unit.ALU)
+        queues = [
+            InstructionQueue(config, UNIT_OPCODES[unit], reused=unit in reused) for unit in Unit
+        ]
         dispatchers = [Dispatcher() for _ in Unit]
         for unit in Unit:
             name = unit.name.lower()
@@ -120,6 +123,8 @@ class Core(wiring.Component):
                 getattr(self, f"{name}_start").eq(dispatchers[unit].start),
                 getattr(self, f"{name}_retire").eq(units[unit].done),
             ]
+        if not config.lookahead:
+            m.d.comb += [queues[Unit.GEMM].hold.eq(gemm.held), queues[Unit.ALU].hold.eq(alu.held)]
         add("fetch", fetch)
         add("arbiter", arbiter)
         add("tokens", tokens)

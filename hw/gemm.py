@@ -47,6 +47,9 @@ class GemmUnit(wiring.Component):
         An instruction is being executed.
     error : ``Out(4)``
         An ``ErrorCode``; once nonzero, the unit stands still until it is reset.
+    held : ``Out(1)``
+        An instruction that was taken is being looked at; without ``config.lookahead``, where it
+        lies at ``i``, whose payload must stay as it was.
     issue : ``Out(1)``
         A row was issued that makes the array compute.
     stall : ``Out(1)``
@@ -59,6 +62,7 @@ class GemmUnit(wiring.Component):
     done: Signal
     busy: Signal
     error: Signal
+    held: Signal
     issue: Signal
     stall: Signal
     inp_read: wiring.PureInterface
@@ -84,6 +88,7 @@ class GemmUnit(wiring.Component):
                 "done": Out(1),
                 "busy": Out(1),
                 "error": Out(4),
+                "held": Out(1),
                 "issue": Out(1),
                 "stall": Out(1),
                 "inp_read": Out(InpRead(config)),
@@ -102,14 +107,16 @@ class GemmUnit(wiring.Component):
 
         # An instruction waits here, checked, until both sequencers have taken it.
         layout = instruction_layout(Opcode.GEMM)
-        fields = Signal(layout)
-        held, products_done, checked = Signal(), Signal(), Signal()
+        fields = Signal(layout) if config.lookahead else layout(self.i.payload)
+        held, products_done, checked = self.held, Signal(), Signal()
         weights_taken, rows_taken = Signal(), Signal()
         running = self.error == ErrorCode.NONE
         m.d.comb += self.i.ready.eq(~held & running)
         accept = self.i.valid & self.i.ready
         with m.If(accept):
-            m.d.sync += [fields.eq(self.i.payload), held.eq(1)]
+            m.d.sync += held.eq(1)
+            if config.lookahead:
+                m.d.sync += fields.eq(self.i.payload)
 
         taps = Signal(16)
         empty, illegal = Signal(), Signal()

@@ -19,6 +19,9 @@ class WordQueue(wiring.Component):
     Throughput: a beat in every cycle; a word out every ``kept + 1`` cycles. Latency: 3 cycles from
     the last kept beat in to ``o.valid``.
 
+    With ``reused`` the word at the output can stay in use after it was taken: the next one is not
+    assembled over it while ``hold`` is high, from the cycle after the one that takes it.
+
     Members
     -------
     i : In(stream of beat_bits)
@@ -27,27 +30,37 @@ class WordQueue(wiring.Component):
         The words in order, first beat lowest, zeros above the kept ones.
     empty : Out(1)
         Nothing is stored or on its way to the output.
+    hold : In(1)
+        Only with ``reused``: keep the payload.
     """
 
     i: stream.Interface
     o: stream.Interface
     empty: Signal
+    hold: Signal
 
     def __init__(
-        self, *, beat_bits: int, beats: int, kept: int, depth: int, word_bits: int
+        self,
+        *,
+        beat_bits: int,
+        beats: int,
+        kept: int,
+        depth: int,
+        word_bits: int,
+        reused: bool = False,
     ) -> None:
         self._beat_bits = beat_bits
         self._beats = beats
         self._kept = kept
         self._depth = depth * kept
         self._limit = self._depth
-        super().__init__(
-            {
-                "i": In(stream.Signature(unsigned(beat_bits))),
-                "o": Out(stream.Signature(unsigned(word_bits))),
-                "empty": Out(1),
-            }
-        )
+        self._reused = reused
+        ports = {
+            "i": In(stream.Signature(unsigned(beat_bits))),
+            "o": Out(stream.Signature(unsigned(word_bits))),
+            "empty": Out(1),
+        }
+        super().__init__(ports | {"hold": In(1)} if reused else ports)
         # The state, for the proof to refer to. `level`: beats in the storage; `asked`: beats of the
         # next word read from it, of which one is `arriving` and `held` are assembled.
         self.level = Signal(range(self._depth + 1))
@@ -82,11 +95,14 @@ class WordQueue(wiring.Component):
         # Read side: a beat asked for arrives a cycle later.
         taken = Signal()
         popped = Signal()
+        wanted = taken | (self.asked != self._kept)
+        if self._reused:
+            wanted = (self.asked != self._kept) & ~taken & ~self.hold
         m.d.comb += [
             self.o.valid.eq(self.held == self._kept),
             self.o.payload.eq(self.assembled),
             taken.eq(self.o.valid & self.o.ready),
-            popped.eq((self.level != 0) & (taken | (self.asked != self._kept))),
+            popped.eq((self.level != 0) & wanted),
             read.en.eq(popped),
             self.empty.eq((self.level == 0) & (self.asked == 0)),
         ]
@@ -109,7 +125,7 @@ class InstructionQueue(WordQueue):
     Beats above the opcode's last field are dropped; fetch has checked that they are zero.
     """
 
-    def __init__(self, config: AccelConfig, opcode: Opcode) -> None:
+    def __init__(self, config: AccelConfig, opcode: Opcode, *, reused: bool = False) -> None:
         beat_bits = config.bus_bytes * 8
         super().__init__(
             beat_bits=beat_bits,
@@ -117,4 +133,5 @@ class InstructionQueue(WordQueue):
             kept=-(-used_bits(opcode) // beat_bits),
             depth=config.queue_depth,
             word_bits=INSTRUCTION_BITS,
+            reused=reused,
         )

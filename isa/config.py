@@ -76,6 +76,10 @@ class AccelConfig:
     token_bits: int = 6
     #: Longest AXI4 burst the core issues, in beats.
     max_burst_beats: int = 32
+    #: Whether the matrix and the vector unit copy an instruction out of its queue, which then
+    #: prepares the next one. Without, an instruction that ends within 30 cycles makes the next one
+    #: wait for it, and some 900 flip-flops fewer are needed.
+    lookahead: bool = True
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -242,6 +242,9 @@ class TimingModel:
             self.start_alu(now, index)
         else:
             self.start_store(now, index)
+        if not self.config.lookahead and unit in (Unit.GEMM, Unit.ALU):
+            # The queue prepares the next instruction when the unit lets go of this one.
+            self.output_time[unit] = self.accept[unit] + self.interval[unit]
         if self.blocked:
             # Room comes beat by beat, and beat by beat the waiting instruction moves up.
             self.blocked = False

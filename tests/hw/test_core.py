@@ -125,11 +125,12 @@ def golden(p: Program) -> bytes:
     return state.memory.tobytes()
 
 
+@pytest.mark.parametrize("lookahead", [True, False])
 @pytest.mark.parametrize("index", range(4))
-def test_random_programs_equal_the_semantics(index: int) -> None:
+def test_random_programs_equal_the_semantics(index: int, lookahead: bool) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
-    p = random_program(SMALL, seed)
+    p = random_program(replace(SMALL, lookahead=lookahead), seed)
     stall = (0.0, 0.2)[index % 2]
     bench = run_one(p, latency=(2, 30)[index // 2], stall=stall, seed=seed)
     assert bytes(bench.memory.data) == golden(p)

@@ -4,6 +4,7 @@ import importlib.util
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -99,7 +100,15 @@ def test_shipped_model_behind_other_memories(config: AccelConfig, memory: Memory
 
 @pytest.mark.rtl
 @needs_rtl
-@pytest.mark.parametrize("config", [PRESETS["1x4x4"], PRESETS["1x8x8"]], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "config",
+    [
+        PRESETS["1x4x4"],
+        PRESETS["1x8x8"],
+        replace(PRESETS["1x8x8"], name="no lookahead", bus_bytes=4, lookahead=False),
+    ],
+    ids=lambda c: c.name,
+)
 def test_random_programs_within_ten_percent(config: AccelConfig) -> None:
     device = RtlDevice(config)
     ratios: list[float] = []
