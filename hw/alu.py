@@ -113,14 +113,16 @@ class AluUnit(wiring.Component):
 
         # An instruction waits here, checked, until the sequencer has taken it.
         layout = instruction_layout(Opcode.ALU)
-        fields = Signal(layout) if config.lookahead else layout(self.i.payload)
+        fields = Signal(layout, reset_less=True) if config.lookahead else layout(self.i.payload)
         held, checked, empty = self.held, Signal(), Signal()
         running = self.error == ErrorCode.NONE
         accept = self.i.valid & self.i.ready
         m.d.comb += self.i.ready.eq(~held & running)
         with m.If(accept):
             m.d.sync += held.eq(1)
-            if config.lookahead:
+        if config.lookahead:
+            # Not only when accepted, which is known too late for so many registers.
+            with m.If(~held):
                 m.d.sync += fields.eq(self.i.payload)
         from_acc = fields.source == Source.ACC
         no_window = (fields.n_ky == 0) | (fields.n_kx == 0)
@@ -138,7 +140,7 @@ class AluUnit(wiring.Component):
                 m.d.sync += empty.eq(any_of(fields.n0 == 0, fields.n1 == 0, fields.n2 == 0))
 
         # The arithmetic's settings, one bank per instruction in the pipeline.
-        settings = Signal(data.ArrayLayout(SETTINGS, BANKS))
+        settings = Signal(data.ArrayLayout(SETTINGS, BANKS), reset_less=True)
         bank = Signal(range(BANKS))
         started = Signal(range(BANKS + 1))
         start = Signal()
@@ -152,6 +154,8 @@ class AluUnit(wiring.Component):
         m.d.sync += started.eq(started + start - self.done)
         with m.If(start):
             m.d.sync += [bank.eq(bank + 1), held.eq(0), checked.eq(0)]
+        # Before the start already: the bank is free, and registers do not wait for `ready`.
+        with m.If(reads.i.valid):
             for index in range(BANKS):
                 with m.If(bank == index):
                     m.d.sync += _load_settings(settings[index], fields)
@@ -367,12 +371,13 @@ class ReadSequencer(wiring.Component):
         m.d.comb += [advance.eq(~valid | taken), nest.o.ready.eq(advance)]
 
         # The instruction whose positions are being generated.
-        params = Signal(nest.params_layout)
+        params = Signal(nest.params_layout, reset_less=True)
         flags = Signal(data.StructLayout({"from_acc": 1, "scale": 1, "add": 1, "bank": 1}))
         empty, starting = Signal(), Signal()
         take = self.i.valid & self.i.ready
+        free = nest.idle & ~starting
         m.d.comb += [
-            self.i.ready.eq(nest.idle & ~starting & (~nest.o.valid | advance)),
+            self.i.ready.eq(free & (~nest.o.valid | advance)),
             nest.start.eq(starting),
             nest.single.eq(empty),
             nest.params.eq(params),
@@ -381,7 +386,8 @@ class ReadSequencer(wiring.Component):
             nest.params.stride.chunk.chunk.eq(1),
         ]
         m.d.sync += starting.eq(take)
-        with m.If(take):
+        # While the nest needs none, its parameters may be anything: they do not wait for `ready`.
+        with m.If(free):
             m.d.sync += [params.count[loop].eq(fields[name]) for loop, name in COUNTS.items()]
             m.d.sync += [params.base[channel].eq(fields[channel]) for channel in STRIDES]
             m.d.sync += [
@@ -389,6 +395,7 @@ class ReadSequencer(wiring.Component):
                 for channel, strides in STRIDES.items()
                 for loop, name in strides.items()
             ]
+        with m.If(take):
             m.d.sync += [
                 flags.from_acc.eq(fields.source == Source.ACC),
                 flags.scale.eq(fields.scale),
@@ -408,9 +415,11 @@ class ReadSequencer(wiring.Component):
             "prm": config.prm_rows,
         }
         bits = {name: ceil_log2(depth) for name, depth in depths.items()}
-        src = Signal(max(bits["acc"], bits["vin"]))
-        vin, dst, prm = Signal(bits["vin"]), Signal(bits["dst"]), Signal(bits["prm"])
-        chunk = Signal(self.chunk_bits)
+        src = Signal(max(bits["acc"], bits["vin"]), reset_less=True)
+        vin, dst, prm = (
+            Signal(bits[name], name=name, reset_less=True) for name in ("vin", "dst", "prm")
+        )
+        chunk = Signal(self.chunk_bits, reset_less=True)
         now = Signal(ISSUE)
         read_params, out_of_range = Signal(), Signal()
         first_tap = ~any_of(entered.ky, entered.kx)
@@ -472,7 +481,8 @@ class ReadSequencer(wiring.Component):
 class Lookup(wiring.Component):
     """Replaces int8 values by their table entries, or lets them pass.
 
-    One copy of the table per lane. Throughput one row a cycle, ``latency`` cycles.
+    One copy of the table per lane. Throughput one row a cycle, ``latency`` cycles: memory, its
+    register, choice of the byte.
 
     Members
     -------
@@ -485,7 +495,7 @@ class Lookup(wiring.Component):
     o : ``Out(signed(8)).array(lanes)``
     """
 
-    latency = READ_CYCLES
+    latency = READ_CYCLES + 1
 
     write: wiring.PureInterface
     en: Signal
@@ -513,7 +523,7 @@ class Lookup(wiring.Component):
         m = Module()
         config = self.config
         flow = Flow(m, self.en, self.bank, self.settings)
-        enabled = flow.setting("lut", 1)
+        enabled = flow.setting("lut", 2)
         flow.extend(self.latency)
         byte_bits = ceil_log2(config.bus_bytes)
         for lane in range(config.vector_lanes):
@@ -523,7 +533,8 @@ class Lookup(wiring.Component):
             m.submodules[f"table_{lane}"] = ram
             write, read = ram.write_port(), ram.read_port()
             index = Signal(8, name=f"index_{lane}")
-            x = Signal(8, name=f"x_{lane}", reset_less=True)
+            x, x_q = (Signal(8, name=f"{n}_{lane}", reset_less=True) for n in ("x", "x_q"))
+            entries = Signal(config.bus_bytes * 8, name=f"entries_{lane}", reset_less=True)
             m.d.comb += [
                 # x + 128
                 index.eq(self.x[lane].as_unsigned() ^ 0x80),
@@ -535,8 +546,10 @@ class Lookup(wiring.Component):
             ]
             with m.If(flow.valid[0]):
                 m.d.sync += x.eq(self.x[lane])
-            byte = Cat(x[:7], ~x[7])[:byte_bits]
             with m.If(flow.valid[1]):
-                m.d.sync += self.o[lane].eq(Mux(enabled, read.data.word_select(byte, 8), x))
+                m.d.sync += [x_q.eq(x), entries.eq(read.data)]
+            byte = Cat(x_q[:7], ~x_q[7])[:byte_bits]
+            with m.If(flow.valid[2]):
+                m.d.sync += self.o[lane].eq(Mux(enabled, entries.word_select(byte, 8), x_q))
         m.d.comb += self.o_valid.eq(flow.valid[-1])
         return m

@@ -7,6 +7,12 @@ from amaranth.lib.wiring import In, Out
 from accelc.isa.registers import ErrorCode
 from accelc.isa.spec import Unit
 
+#: The core's parts are reset in so many groups, one a cycle after the other: one wire to all of
+#: them would be the longest in the core.
+CLEAR_GROUPS = 4
+#: Cycles the reset of the first group lasts; in the last but one of them all groups are in reset.
+CLEAR_CYCLES = CLEAR_GROUPS + 1
+
 #: Who reports an error: the units, then fetch.
 REPORTERS = len(Unit) + 1
 FETCH = len(Unit)
@@ -15,7 +21,7 @@ FETCH = len(Unit)
 class Control(wiring.Component):
     """The core's state: idle, running, or draining after an error or abort.
 
-    Start clears everything inside the core for a cycle and sets it running. It stops when FINISH
+    Start clears everything inside the core and sets it running. It stops when FINISH
     was fetched, the units are idle and the bus is at rest. The first error, or an abort, withdraws
     ``run``: nothing is issued any more, and what the bus still owes arrives and is thrown away. An
     abort then clears the core and the error; after an error software may also start again at once.
@@ -39,8 +45,8 @@ class Control(wiring.Component):
         Nothing is outstanding on the bus.
     progress : In(1)
         Something happened in this cycle.
-    clear : Out(1)
-        Reset the core's insides.
+    clear : Out(CLEAR_GROUPS)
+        Reset the core's insides, group by group.
     run : Out(1)
         Fetch, start instructions, issue bursts.
     busy, done, failed : Out(1)
@@ -80,7 +86,7 @@ class Control(wiring.Component):
                 "idle": In(1),
                 "at_rest": In(1),
                 "progress": In(1),
-                "clear": Out(1),
+                "clear": Out(CLEAR_GROUPS),
                 "run": Out(1),
                 "busy": Out(1),
                 "done": Out(1),
@@ -118,28 +124,42 @@ class Control(wiring.Component):
             with m.If(self.waiting[waiter]):
                 m.d.comb += starving.eq(waiter)
 
+        # Every group's reset is a register of its own.
+        clear = Signal()
+        left = Signal(range(2 * CLEAR_CYCLES), init=2 * CLEAR_CYCLES - 1)
+        m.d.sync += self.clear.eq(Cat(clear, self.clear))
+
         # What an abort asked for is remembered until the bus is at rest.
         aborting = Signal()
         with m.FSM():
             with m.State("idle"):
+                m.d.sync += left.eq(left.init)
                 with m.If(self.start):
-                    m.d.sync += [self.busy.eq(1), self.clear.eq(1)]
+                    m.d.sync += self.busy.eq(1)
                     m.next = "clear"
                 with m.If(self.start | self.abort):
                     m.d.sync += [self.done.eq(0), self.failed.eq(0)]
                     m.d.sync += [self.code.eq(0), self.info.eq(0)]
                 with m.If(self.abort):
-                    m.d.sync += self.clear.eq(1)
                     m.next = "clear"
             with m.State("clear"):
-                m.d.sync += [self.clear.eq(0), self.run.eq(self.busy)]
-                m.next = "idle"
-                with m.If(self.busy):
-                    m.next = "run"
+                # Reset for half of the time, then until the last group has left it. A start or
+                # abort meanwhile begins anew.
+                m.d.comb += clear.eq(left >= CLEAR_CYCLES)
+                m.d.sync += left.eq(left - 1)
+                with m.If(left == 0):
+                    m.d.sync += self.run.eq(self.busy)
+                    m.next = "idle"
+                    with m.If(self.busy):
+                        m.next = "run"
+                with m.If(self.start | self.abort):
+                    m.d.sync += [left.eq(left.init), self.busy.eq(self.start), self.run.eq(0)]
+                    m.next = "clear"
             with m.State("run"):
                 with m.If(failed | starved | self.abort):
                     m.d.sync += [self.run.eq(0), aborting.eq(self.abort)]
                     m.next = "drain"
+                    m.d.sync += left.eq(left.init)
                     with m.If(~self.abort):
                         m.d.sync += [
                             self.failed.eq(1),
@@ -156,7 +176,7 @@ class Control(wiring.Component):
                     m.d.sync += [self.busy.eq(0), aborting.eq(0)]
                     m.next = "idle"
                     with m.If(aborting):
-                        m.d.sync += [self.clear.eq(1), self.failed.eq(0)]
+                        m.d.sync += self.failed.eq(0)
                         m.d.sync += [self.code.eq(0), self.info.eq(0)]
                         m.next = "clear"
         return m

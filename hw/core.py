@@ -92,11 +92,13 @@ class Core(wiring.Component):
         m.submodules.control = control = Control()
         m.submodules.registers = registers = RegisterBlock(config)
 
-        # Everything below is reset by every start and clear.
-        resettable = ResetInserter(control.clear)
+        # Everything below is reset by every start and clear. Scratchpads and what moves data belong
+        # to one group, every other unit has its own.
+        groups = {"gemm": 1, "alu": 2, "store": 3}
 
         def add(name: str, part: Elaboratable) -> None:
-            m.submodules[name] = resettable(part)
+            group = groups.get(name.split("_")[0], 0)
+            m.submodules[name] = ResetInserter(control.clear[group])(part)
 
         load, store = Load(config), Store(config)
         gemm, alu = GemmUnit(config, array=self._array), AluUnit(config)
@@ -255,7 +257,7 @@ class Core(wiring.Component):
             registers.failed.eq(control.failed),
             registers.error.eq(control.code),
             registers.error_info.eq(control.info),
-            registers.clear.eq(control.clear & control.busy),
+            registers.clear.eq(control.clear[0] & control.busy),
             self.irq.eq(control.done | control.failed),
             self.busy.eq(control.busy),
             self.failed.eq(control.failed),

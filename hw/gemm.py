@@ -107,7 +107,7 @@ class GemmUnit(wiring.Component):
 
         # An instruction waits here, checked, until both sequencers have taken it.
         layout = instruction_layout(Opcode.GEMM)
-        fields = Signal(layout) if config.lookahead else layout(self.i.payload)
+        fields = Signal(layout, reset_less=True) if config.lookahead else layout(self.i.payload)
         held, products_done, checked = self.held, Signal(), Signal()
         weights_taken, rows_taken = Signal(), Signal()
         running = self.error == ErrorCode.NONE
@@ -115,10 +115,12 @@ class GemmUnit(wiring.Component):
         accept = self.i.valid & self.i.ready
         with m.If(accept):
             m.d.sync += held.eq(1)
-            if config.lookahead:
+        if config.lookahead:
+            # Not only when accepted, which is known too late for so many registers.
+            with m.If(~held):
                 m.d.sync += fields.eq(self.i.payload)
 
-        taps = Signal(16)
+        taps = Signal(16, reset_less=True)
         empty, illegal = Signal(), Signal()
         counts = [fields.n_o, fields.n_k0, fields.n_k1, fields.n_k2, fields.n_y, fields.n_x]
         taps_mask = Signal(config.block_in)
@@ -188,7 +190,8 @@ class GemmUnit(wiring.Component):
         sums_at = ISSUE_TO_ARRAY + array.latency
         flags = [Signal(FLAGS, name=f"flags_{s}") for s in range(sums_at + 2)]
         addresses = [
-            Signal(ceil_log2(config.acc_rows), name=f"acc_row_{s}") for s in range(sums_at + 2)
+            Signal(ceil_log2(config.acc_rows), name=f"acc_row_{s}", reset_less=True)
+            for s in range(sums_at + 2)
         ]
         m.d.comb += [
             flags[0].read.eq(row.read & rows.o.ready),
@@ -201,7 +204,7 @@ class GemmUnit(wiring.Component):
         ]
         for s in range(sums_at + 1):
             m.d.sync += [flags[s + 1].eq(flags[s]), addresses[s + 1].eq(addresses[s])]
-        inp_row = Signal(ceil_log2(config.inp_rows))
+        inp_row = Signal(ceil_log2(config.inp_rows), reset_less=True)
         with m.If(flags[0].read):
             m.d.sync += inp_row.eq(row.inp)
         m.d.comb += [self.inp_read.en.eq(flags[1].read), self.inp_read.addr.eq(inp_row)]
@@ -306,19 +309,21 @@ class RowSequencer(wiring.Component):
 
         # The instruction whose positions are being generated.
         fields = self.i.payload.fields
-        params = Signal(nest.params_layout)
-        acc_x = Signal(ROW_BITS)
-        first, step = Signal(8), Signal(8)
+        params = Signal(nest.params_layout, reset_less=True)
+        acc_x = Signal(ROW_BITS, reset_less=True)
+        first, step = Signal(8, reset_less=True), Signal(8, reset_less=True)
         window, accumulate, empty = Signal(), Signal(), Signal()
         starting = Signal()
+        free = nest.idle & ~starting
         m.d.comb += [
-            self.i.ready.eq(nest.idle & ~starting & (~nest.o.valid | advance)),
+            self.i.ready.eq(free & (~nest.o.valid | advance)),
             nest.start.eq(starting),
             nest.single.eq(empty),
             nest.params.eq(params),
         ]
         m.d.sync += starting.eq(self.i.valid & self.i.ready)
-        with m.If(self.i.valid & self.i.ready):
+        # While the nest needs none, its parameters may be anything: they do not wait for `ready`.
+        with m.If(free):
             m.d.sync += [params.base.inp.eq(fields.inp), params.base.acc.eq(fields.acc)]
             m.d.sync += [
                 params.stride[channel][loop].eq(fields[f"{channel}_{loop}"])
@@ -328,8 +333,9 @@ class RowSequencer(wiring.Component):
             m.d.sync += [
                 params.count[loop].eq(fields[f"n_{loop}"]) for loop in ROW_LOOPS if loop != "t"
             ]
+            m.d.sync += params.count.t.eq(Mux(fields.window, fields.n_t, 1))
+        with m.If(self.i.valid & self.i.ready):
             m.d.sync += [
-                params.count.t.eq(Mux(fields.window, fields.n_t, 1)),
                 acc_x.eq(fields.acc_x),
                 first.eq(fields.first),
                 step.eq(fields.step),

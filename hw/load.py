@@ -101,9 +101,10 @@ class Load(wiring.Component):
         ]
         with m.If(accept | leave1):
             m.d.sync += valid1.eq(accept)
-        fault1 = self._fault(m, fields, accept, job1)
+        fault1 = self._fault(m, fields, job1)
         has_data = Signal()
         has_planes = Signal()
+        # Stage 1 takes whatever is there while it is empty: `accept` is known too late.
         m.d.comb += [
             has_data.eq((fields.n0 != 0) & (fields.n1 != 0)),
             has_planes.eq(
@@ -111,7 +112,7 @@ class Load(wiring.Component):
                 & (has_data | (fields.pad_left != 0) | (fields.pad_right != 0))
             ),
         ]  # fmt: skip
-        with m.If(accept):
+        with m.If(~valid1):
             m.d.sync += [
                 job1.buffer.eq(fields.buffer),
                 job1.pad_value.eq(fields.pad_value),
@@ -171,7 +172,7 @@ class Load(wiring.Component):
                 m.d.sync += self.error.eq(ErrorCode.READ_RESPONSE)
         return m
 
-    def _fault(self, m: Module, fields: data.View, accept: Signal, job1: data.View) -> Signal:
+    def _fault(self, m: Module, fields: data.View, job1: data.View) -> Signal:
         """The fault the accepted fields show on their own; rows are checked again when written.
 
         A length beyond the depth does not fit the receiver's counters. The comparisons are
@@ -192,7 +193,7 @@ class Load(wiring.Component):
                     ]
         single1, runs1, planes1 = Signal(), Signal(), Signal()
         deep1 = {name: Signal(name=f"{name}_deep1") for name in deep}
-        with m.If(accept):
+        with m.If(self.i.ready):
             m.d.sync += [deep1[name].eq(signal) for name, signal in deep.items()]
             m.d.sync += [
                 single1.eq((fields.n0 == 1) & (fields.n1 == 1) & (fields.n2 == 1)),

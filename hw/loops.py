@@ -99,14 +99,14 @@ class LoopNest(wiring.Component):
 
         # Counters: which position comes next does not depend on addresses, so it is known early.
         active = Signal()
-        entered = Signal(self._entered_layout)
-        last = Signal(self._last_layout)
+        entered = Signal(self._entered_layout, reset_less=True)
+        last = Signal(self._last_layout, reset_less=True)
         inner_last: Value = Const(1, 1)
         with m.If(active & advance):
             m.d.sync += entered.start.eq(0)
         for loop, bits in reversed(self.loops.items()):
             count = self.params.count[loop]
-            left = Signal(bits, name=f"left_{loop}")
+            left = Signal(bits, name=f"left_{loop}", reset_less=True)
             steps = Signal(name=f"steps_{loop}")
             m.d.comb += steps.eq(inner_last & ~last[loop])
             with m.If(self.start):
@@ -129,8 +129,8 @@ class LoopNest(wiring.Component):
 
         # Stride selection.
         chosen_valid = Signal()
-        chosen_entered = Signal(self._entered_layout)
-        chosen_last = Signal(self._last_layout)
+        chosen_entered = Signal(self._entered_layout, reset_less=True)
+        chosen_last = Signal(self._last_layout, reset_less=True)
         with m.If(advance):
             m.d.sync += chosen_valid.eq(active)
             with m.If(active):
@@ -138,16 +138,16 @@ class LoopNest(wiring.Component):
         m.d.comb += self.idle.eq(~active & ~chosen_valid)
 
         # Addition. A loop's base is the row at the start of its current index.
+        entered_q = Signal(self._entered_layout, reset_less=True)
+        last_q = Signal(self._last_layout, reset_less=True)
         with m.If(advance):
             m.d.sync += self.o.valid.eq(chosen_valid)
             with m.If(chosen_valid):
-                m.d.sync += [
-                    self.o.payload.entered.eq(chosen_entered),
-                    self.o.payload.last.eq(chosen_last),
-                ]
+                m.d.sync += [entered_q.eq(chosen_entered), last_q.eq(chosen_last)]
+        m.d.comb += [self.o.payload.entered.eq(entered_q), self.o.payload.last.eq(last_q)]
         order = list(self.loops)
         for channel, strides in self.channels.items():
-            stride = Signal(ROW_BITS, name=f"stride_{channel}")
+            stride = Signal(ROW_BITS, name=f"stride_{channel}", reset_less=True)
             with m.If(advance & active):
                 m.d.sync += stride.eq(
                     _one_hot(
@@ -155,7 +155,10 @@ class LoopNest(wiring.Component):
                         [(entered[loop], self.params.stride[channel][loop]) for loop in strides],
                     )
                 )
-            bases = {loop: Signal(ROW_BITS, name=f"base_{channel}_{loop}") for loop in strides}
+            bases = {
+                loop: Signal(ROW_BITS, name=f"base_{channel}_{loop}", reset_less=True)
+                for loop in strides
+            }
             sources: list[tuple[Value, Value]] = [(chosen_entered.start, self.params.base[channel])]
             for index, loop in enumerate(order):
                 # Entering a loop without a stride returns to the start of the next outer index.

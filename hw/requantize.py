@@ -70,7 +70,7 @@ class Flow:
     def setting(self, name: str, stage: int) -> Signal:
         """An instruction's setting as the row in ``stage``, at least 1, needs it."""
         self.extend(stage)
-        chosen = Signal(SETTINGS[name].shape, name=f"{name}_{stage}")
+        chosen = Signal(SETTINGS[name].shape, name=f"{name}_{stage}", reset_less=True)
         with self._m.If(self.valid[stage - 1]):
             self._m.d.sync += chosen.eq(
                 Mux(self.bank[stage - 1], self._settings[1][name], self._settings[0][name])

@@ -7,7 +7,7 @@ in the same cycle returns is undefined on purpose (block RAM is cheapest that wa
 between units, and the hazard interlock in the matrix unit, keep such pairs apart.
 """
 
-from amaranth.hdl import Cat, Elaboratable, Module, Signal, Value
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -331,9 +331,14 @@ class AccScratchpad(wiring.Component):
 
         gemm_none, gemm_bank_q = Signal(init=1), Signal()
         alu_q, alu_bank_q = Signal(), Signal()
+        alu_bank_qq = Signal()
         chunk_q = Signal(len(chunk))
         gemm_data = Signal(row_bits, reset_less=True)
-        alu_data = Signal(len(self.alu_read.data), reset_less=True)
+        # the bank is chosen behind the register: choosing the chunk before it takes long enough
+        alu_data = [
+            Signal(len(self.alu_read.data), name=f"alu_data_{bank}", reset_less=True)
+            for bank in range(2)
+        ]
         m.d.sync += [gemm_none.eq(~self.gemm_read.en), alu_q.eq(alu_en)]
         with m.If(self.gemm_read.en):
             m.d.sync += gemm_bank_q.eq(gemm_bank)
@@ -347,10 +352,11 @@ class AccScratchpad(wiring.Component):
         with m.Else():
             m.d.sync += gemm_data.eq(bank_data[0])
         with m.If(alu_q):
-            lanes = len(alu_data)
-            with m.If(alu_bank_q):
-                m.d.sync += alu_data.eq(bank_data[1].word_select(chunk_q, lanes))
-            with m.Else():
-                m.d.sync += alu_data.eq(bank_data[0].word_select(chunk_q, lanes))
-        m.d.comb += [self.gemm_read.data.eq(gemm_data), self.alu_read.data.eq(alu_data)]
+            m.d.sync += alu_bank_qq.eq(alu_bank_q)
+            for register, word in zip(alu_data, bank_data, strict=True):
+                m.d.sync += register.eq(word.word_select(chunk_q, len(register)))
+        m.d.comb += [
+            self.gemm_read.data.eq(gemm_data),
+            self.alu_read.data.eq(Mux(alu_bank_qq, alu_data[1], alu_data[0])),
+        ]
         return m

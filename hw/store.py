@@ -119,7 +119,8 @@ class Store(wiring.Component):
         ]
         with m.If(accept | leave1):
             m.d.sync += valid1.eq(accept)
-        with m.If(accept):
+        # Whatever is there, while stage 1 is empty: `accept` is known too late.
+        with m.If(~valid1):
             m.d.sync += [
                 empty1.eq(empty),
                 beyond1.eq(

@@ -92,9 +92,9 @@ class WeightSequencer(wiring.Component):
 
         reading = Signal()
         occupied = Signal()
-        tile = Signal(tile_bits)
+        tile = Signal(tile_bits, reset_less=True)
         row = Signal(ceil_log2(config.block_out))
-        mask = Signal(config.block_in)
+        mask = Signal(config.block_in, reset_less=True)
         may_load = nest.o.valid & (~occupied | self.take)
         load = Signal()
         m.d.comb += [
@@ -123,7 +123,7 @@ class WeightSequencer(wiring.Component):
 
         # The mask changes with the first row of a tile, as late as the row's data come.
         arrived, arrived_row = reading, row
-        arrived_mask = Signal(config.block_in)
+        arrived_mask = Signal(config.block_in, reset_less=True)
         for cycle in range(READ_CYCLES):
             if cycle == READ_CYCLES - 1:
                 with m.If(arrived & (arrived_row == 0)):

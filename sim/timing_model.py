@@ -44,7 +44,7 @@ GEMM_RETIRE, GEMM_ACCEPT = 5, 1
 #: the next but one; from the next instruction's dispatch to the first row of this one.
 ALU_ROWS, ALU_GAP, ALU_BANK, ALU_HOLD = 8, 3, 9, 5
 #: From the last row to retiring; what the optional stages add.
-ALU_RETIRE, ALU_ADD, ALU_LUT = 11, 11, 2
+ALU_RETIRE, ALU_ADD, ALU_LUT = 11, 11, 3
 #: From the last thing retired to done.
 FINISH = 0
 

@@ -71,6 +71,7 @@ class Ecp5MacArray(MacArray):
 
     def __init__(self, config: AccelConfig, *, dsps: int) -> None:
         super().__init__(config, levels_per_register=1, multiply_cycles=2)
+        self.gated = False
         self._dsps = dsps
         self._dsps_left = dsps
 
