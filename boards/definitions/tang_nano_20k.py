@@ -1,0 +1,69 @@
+"""Sipeed Tang Nano 20K: Gowin GW2AR-18 with 8 MB of 32-bit SDRAM in the same package."""
+
+from typing import Any
+
+from accelc.boards.board import Board, BoardMemory, Family
+from accelc.boards.memory.chips import SdramChip
+from accelc.isa.config import AccelConfig
+
+#: Gowin's data sheet gives the size and 166 MHz. Open designs (LiteX, nand2mario's controller)
+#: drive it as an ESMT M12L64322A-6; the times are the longest of that data sheet's grades -6 and -7
+#: and of the controller, which is known to work.
+_SDRAM = SdramChip(
+    name="512K x 32 x 4 SDRAM in the package",
+    source="Gowin DS226; ESMT M12L64322A (-6, -7); nand2mario/sdram-tang-nano-20k",
+    data_bits=32,
+    bank_bits=2,
+    row_bits=11,
+    column_bits=8,
+    min_period_ns={2: 10.0, 3: 7.0},
+    trc_ns=63.0,
+    trcd_ns=20.0,
+    trp_ns=20.0,
+    tras_min_ns=42.0,
+    tras_max_ns=100_000.0,
+    twr_ns=15.0,
+    trrd_ns=14.0,
+    trfc_ns=63.0,
+    refresh_ms=64.0,
+    init_us=200.0,
+)
+
+
+def _platform() -> Any:
+    from accelc.boards.definitions.tang_nano_platforms import TangNano20kPlatform
+
+    return TangNano20kPlatform()
+
+
+TANG_NANO_20K = Board(
+    name="tang-nano-20k",
+    title="Sipeed Tang Nano 20K",
+    family=Family.GOWIN,
+    platform=_platform,
+    config=AccelConfig(
+        name="tang-nano-20k",
+        block_in=8,
+        block_out=8,
+        bus_bytes=4,
+        inp_rows=1024,
+        wgt_rows=256,
+        acc_rows=512,
+        vin_rows=256,
+        out_rows=512,
+        prm_rows=64,
+        vector_lanes=1,
+        mult_bits=15,
+        lut=False,
+        queue_depth=4,
+        token_bits=4,
+        max_burst_beats=16,
+        lookahead=False,
+    ),
+    clock_hz=54_000_000,
+    memory=BoardMemory(sdram=_SDRAM, io_cycles=2),
+    loader="tangnano20k",
+    leds=(("led", 0), ("led", 1), ("led", 2)),
+    reset=("button", 0),
+    url="https://wiki.sipeed.com/hardware/en/tang/tang-nano-20k/nano-20k.html",
+)
