@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Module, Signal, Value, unsigned
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
+from amaranth.lib.memory import Memory, ReadPort, WritePort
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -31,7 +31,7 @@ class BlockMemory(wiring.Component):
         """``nbytes`` is a multiple of a page."""
         self._config = config
         self._nbytes = nbytes
-        super().__init__({"bus": In(Axi4(config)), "ready": Out(1, init=1)})
+        super().__init__({"bus": In(Axi4(config)), "ready": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -40,6 +40,7 @@ class BlockMemory(wiring.Component):
         m.submodules.storage = storage = Memory(shape=unsigned(width * 8), depth=depth, init=[])
         write = storage.write_port(granularity=8)
         read = storage.read_port()
+        m.d.comb += self.ready.eq(1)
         self._write(m, write)
         self._read(m, read)
         return m
@@ -48,7 +49,7 @@ class BlockMemory(wiring.Component):
         page_log2 = exact_log2(PAGE_BYTES)
         return address[page_log2:ADDRESS_BITS] >= self._nbytes // PAGE_BYTES
 
-    def _write(self, m: Module, port: wiring.PureInterface) -> None:
+    def _write(self, m: Module, port: WritePort) -> None:
         bus = self.bus
         beat_log2 = exact_log2(self._config.bus_bytes)
         active = Signal(name="w_active")
@@ -77,7 +78,7 @@ class BlockMemory(wiring.Component):
         with m.Elif(bus.bready):
             m.d.sync += bus.bvalid.eq(0)
 
-    def _read(self, m: Module, port: wiring.PureInterface) -> None:
+    def _read(self, m: Module, port: ReadPort) -> None:
         bus = self.bus
         beat_log2 = exact_log2(self._config.bus_bytes)
         # Stage 0: the address. All stages move together.

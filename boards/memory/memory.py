@@ -8,6 +8,7 @@ from accelc.boards.board import Board, OnChip, OnChipKind
 from accelc.boards.memory.block import BlockMemory
 from accelc.boards.memory.decoder import Decoder
 from accelc.boards.memory.pins import SdramPins
+from accelc.boards.memory.sdram import SdramMemory
 from accelc.boards.memory.spram import SpramMemory
 from accelc.hw.axi import Axi4
 from accelc.isa.config import AccelConfig
@@ -50,8 +51,6 @@ class Memory(wiring.Component):
             connect(m, flipped(self.bus), on_chip.bus)
             m.d.comb += self.ready.eq(on_chip.ready)
             return m
-        from accelc.boards.memory.sdram import SdramMemory
-
         m.submodules.controller = controller = SdramMemory(
             config,
             memory.sdram,

@@ -6,6 +6,10 @@ from amaranth.lib.wiring import In, Out
 from accelc.boards.memory.chips import SdramChip
 
 
+def _resting_high(bits: int) -> wiring.Member:
+    return Out(bits, init=(1 << bits) - 1)  # pyright: ignore (amaranth-stubs lack init)
+
+
 class SdramPins(wiring.Signature):
     """Command, address and data of one chip; its clock is the wrapper's business.
 
@@ -29,14 +33,14 @@ class SdramPins(wiring.Signature):
     def __init__(self, chip: SdramChip) -> None:
         super().__init__(
             {
-                "cke": Out(1, init=1),
-                "cs_n": Out(1, init=1),
-                "ras_n": Out(1, init=1),
-                "cas_n": Out(1, init=1),
-                "we_n": Out(1, init=1),
+                "cke": _resting_high(1),
+                "cs_n": _resting_high(1),
+                "ras_n": _resting_high(1),
+                "cas_n": _resting_high(1),
+                "we_n": _resting_high(1),
                 "ba": Out(chip.bank_bits),
                 "a": Out(chip.row_bits),
-                "dqm": Out(chip.data_bits // 8, init=(1 << chip.data_bits // 8) - 1),
+                "dqm": _resting_high(chip.data_bits // 8),
                 "dq_o": Out(chip.data_bits),
                 "dq_oe": Out(1),
                 "dq_i": In(chip.data_bits),

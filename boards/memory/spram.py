@@ -35,7 +35,7 @@ class SpramMemory(wiring.Component):
         """``nbytes`` is a power of two."""
         self._config = config
         self._nbytes = nbytes
-        super().__init__({"bus": In(Axi4(config)), "ready": Out(1, init=1)})
+        super().__init__({"bus": In(Axi4(config)), "ready": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -60,11 +60,11 @@ class SpramMemory(wiring.Component):
         write_last = Signal()
 
         # A burst begins when the one before it ends or ended; the direction served last waits.
-        free, end, choose_write, start_read, start_write = (
-            Signal(name=name) for name in ("free", "end", "choose_write", "start_read", "start_write")
-        )
+        free, end, choose_write = Signal(), Signal(), Signal()
+        start_read, start_write = Signal(), Signal()
         put, get = Signal(), Signal()
         m.d.comb += [
+            self.ready.eq(1),
             bus.rvalid.eq(reading),
             bus.rlast.eq(left == 0),
             bus.rresp.eq(bad.replicate(2)),
