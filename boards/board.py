@@ -104,6 +104,5 @@ class Board:
     #: Where it is described, for `accelc boards`.
     url: str = ""
     #: Further options of the build: ``seed`` of place and route (int), ``dsps`` the matrix array
-    #: may use (int), ``sdram_phase`` by which the SDRAM's clock is later than ours (degrees, float;
-    #: docs/boards.md has the arithmetic), ``nextpnr`` arguments (strings).
+    #: may use (int), ``nextpnr`` arguments (strings).
     options: dict[str, Any] = field(default_factory=dict)

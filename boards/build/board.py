@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelc.boards.board import Board
-from accelc.boards.build.build import Build, Progress, build
+from accelc.boards.build.advice import explain
+from accelc.boards.build.build import Build, Progress, TooLargeError, build
 from accelc.boards.build.report import clock_timings
 from accelc.boards.build.wrapper import clock_settings
 from accelc.boards.primitives.arrays import mac_array
-from accelc.isa.errors import TimingError
+from accelc.isa.errors import DoesNotFitError, TimingError
 
 if TYPE_CHECKING:
     from accelc.boards.top import BoardTop
@@ -33,12 +34,19 @@ def build_board(
     progress: Progress = lambda _: None,
     failed: Path | None = None,
 ) -> Build:
-    """Build the board's bitstream; see :func:`accelc.boards.build.build.build`."""
+    """Build the board's bitstream; see :func:`accelc.boards.build.build.build`.
+
+    Raises:
+        DoesNotFitError: the message names the nearest configuration that should fit.
+    """
     clock_settings(board, board.platform())  # before work is done for a clock that cannot be
     chosen = int(board.options.get("seed", DEFAULT_SEED) if seed is None else seed)
-    return build(
-        board, board_top(board), seed=chosen, force=force, progress=progress, failed=failed
-    )
+    try:
+        return build(
+            board, board_top(board), seed=chosen, force=force, progress=progress, failed=failed
+        )
+    except TooLargeError as error:
+        raise DoesNotFitError(explain(error, board.family, board.config)) from error
 
 
 def require_timing(build: Build) -> None:

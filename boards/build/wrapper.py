@@ -7,6 +7,7 @@ from amaranth.lib import io, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 
 from accelc.boards.board import Board, Family
+from accelc.boards.build.phase import sdram_phase
 from accelc.boards.primitives.clocks import PllSettings, add_pll, pll_settings
 
 _IN, _OUT, _BOTH = io.Direction.Input, io.Direction.Output, io.Direction.Bidir
@@ -35,7 +36,7 @@ class BoardWrapper(Elaboratable):
     SDRAM: every output goes through a register in its I/O cell, and so does incoming data: two
     cycles more from a command to its data than between controller and chip alone, which boards
     state as ``memory.io_cycles``. The chip's clock is a second output of the PLL, later than
-    ``sync`` by ``options["sdram_phase"]`` degrees; docs/boards.md derives the phase.
+    ``sync`` by the phase that `accelc.boards.build.phase` derives.
     """
 
     def __init__(self, board: Board, top: wiring.Component) -> None:
@@ -66,7 +67,7 @@ class BoardWrapper(Elaboratable):
             m.submodules.clock_pin = buffer = io.Buffer(_IN, pin)
             source = buffer.i
         settings = clock_settings(board, platform)
-        phase = board.options.get("sdram_phase", 0.0)
+        phase = 0.0 if board.memory.sdram is None else sdram_phase(board.clock_hz)
         pll = add_pll(m, settings, source, phase)
         m.domains.sync = ClockDomain("sync")
         m.domains.start = ClockDomain("start", local=True)

@@ -64,7 +64,6 @@ ULX3S_85F = Board(
         vector_lanes=4,
     ),
     clock_hz=100_000_000,
-    options={"sdram_phase": 247.5},
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,
@@ -96,7 +95,6 @@ ULX3S_25F = Board(
         vector_lanes=2,
     ),
     clock_hz=62_500_000,
-    options={"sdram_phase": 288.0},
     memory=BoardMemory(sdram=_SDRAM, io_cycles=2),
     loader="ulx3s",
     reset=("button_fire", 0),
