@@ -1,23 +1,13 @@
 """The ECP5's array against the portable one, cycle by cycle, with a model of its multiplier."""
 
-import ctypes
 import dataclasses
-import random
 import shutil
-from pathlib import Path
+from collections.abc import Callable
 
-import numpy as np
 import pytest
-from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from accelc.boards.board import Family
-from accelc.boards.primitives import ecp5_mac
-from accelc.boards.primitives.arrays import mac_array, simulated_array
-from accelc.hw.verilog import component_rtlil, to_verilog
-from accelc.isa.config import PRESETS, AccelConfig
-from accelc.sim.verilator import build_library
+from accelc.isa.config import PRESETS
 
 pytestmark = [
     pytest.mark.rtl,
@@ -33,114 +23,11 @@ CASES = {
     "batch": (dataclasses.replace(PRESETS["1x4x4"], batch=2), 32),
     "without window": (dataclasses.replace(PRESETS["1x4x4"], window=False), 16),
 }
-CYCLES = 3000
-#: Ports of up to 64 bits are numbers in Verilator's C++, wider ones arrays of 32-bit words.
-STIMULUS_BITS = 128
-
-HARNESS = """
-#include "Vaccel.h"
-#include <cstdint>
-extern "C" void run(const uint32_t* words, int cycles, uint32_t* result) {
-    VerilatedContext context;
-    Vaccel top{&context};
-    top.rst = 0;
-    for (int cycle = 0; cycle < cycles; ++cycle) {
-        for (int i = 0; i < 4; ++i) top.stimulus[i] = *words++;
-        top.clk = 0;
-        top.eval();
-        top.clk = 1;
-        top.eval();
-    }
-    result[0] = top.compared;
-    result[1] = top.different;
-}
-double sc_time_stamp() { return 0; }
-"""
-
-
-class Comparison(wiring.Component):
-    """Both arrays, given the same ``stimulus``; counts sums ``compared`` and ``different``."""
-
-    stimulus: Signal
-    compared: Signal
-    different: Signal
-
-    def __init__(self, config: AccelConfig, dsps: int) -> None:
-        mine = mac_array(Family.ECP5, config, dsps=dsps)
-        other = simulated_array(Family.ECP5, config)
-        assert mine is not None and other is not None and mine.latency == other.latency
-        self._arrays = mine, other
-        super().__init__({"stimulus": In(STIMULUS_BITS), "compared": Out(32), "different": Out(32)})
-
-    @property
-    def inputs(self) -> dict[str, int]:
-        """Names and widths of an array's inputs, in the order of the stimulus."""
-        members = self._arrays[0].signature.members.items()
-        return {
-            name: len(getattr(self._arrays[0], name))
-            for name, member in members
-            if member.flow == In
-        }
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.mine, m.submodules.other = mine, other = self._arrays
-        for array in self._arrays:
-            ports = Cat(getattr(array, name) for name in self.inputs)
-            m.d.comb += ports.eq(self.stimulus)
-        equal = Cat(a == b for a, b in zip(mine.sums, other.sums, strict=True)).all()
-        m.d.sync += self.compared.eq(self.compared + other.sums_valid)
-        with m.If((mine.sums_valid != other.sums_valid) | (other.sums_valid & ~equal)):
-            m.d.sync += self.different.eq(self.different + 1)
-        return m
-
-
-def stimuli(config: AccelConfig, inputs: dict[str, int], seed: int) -> np.ndarray:
-    """``(CYCLES, STIMULUS_BITS / 32)`` uint32: whole tiles of weights first, then anything."""
-    generator = random.Random(seed)
-    filling = 8 * config.block_out
-    words = []
-    for cycle in range(CYCLES):
-        values = {name: generator.getrandbits(bits) for name, bits in inputs.items()}
-        for name in ("row", "shadow_data"):
-            if generator.random() < 0.5:
-                # the widest products
-                extremes = generator.choices([0x7F, 0x80, 0x81], k=inputs[name] // 8)
-                values[name] = int.from_bytes(bytes(extremes), "little")
-        values["swap"] = generator.random() < 0.2
-        if cycle < filling:
-            # registers without reset get values before sums count
-            values["shadow_row"] = cycle % config.block_out
-            values |= {"shadow_en": 1, "row_en": 1, "window": 1, "fire": 0}
-            values["swap"] = cycle == filling - 1
-        word, offset = 0, 0
-        for name, bits in inputs.items():
-            word |= int(values[name]) << offset
-            offset += bits
-        words.append(word.to_bytes(STIMULUS_BITS // 8, "little"))
-    return np.frombuffer(b"".join(words), np.uint32)
+MODELS = ("ecp5.v", "block_ram.v", "register.v")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_same_sums_as_the_portable_array(case: str, tmp_path: Path) -> None:
+def test_same_sums_as_the_portable_array(case: str, compare_arrays: Callable[..., str]) -> None:
     config, dsps = CASES[case]
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    dut = Comparison(config, dsps)
-    inputs = dut.inputs
-    assert sum(inputs.values()) <= STIMULUS_BITS
-    models = Path(ecp5_mac.__file__).parent
-    cells = [(models / name).read_text() for name in ("ecp5.v", "block_ram.v", "register.v")]
-    harness = tmp_path / "harness.cpp"
-    harness.write_text(HARNESS)
-    design = to_verilog(component_rtlil(dut))
+    design = compare_arrays(Family.ECP5, config, dsps, MODELS)
     assert design.count(" MULT18X18D ") == dsps
-    source = design + "\n".join(cells)
-    library = ctypes.CDLL(str(build_library(source, harness, what="two arrays")))
-    words = stimuli(config, inputs, seed)
-    result = np.zeros(2, np.uint32)
-    pointer = ctypes.POINTER(ctypes.c_uint32)
-    library.run(words.ctypes.data_as(pointer), CYCLES, result.ctypes.data_as(pointer))
-    compared, different = result.tolist()
-    assert different == 0
-    assert compared > CYCLES // 10
