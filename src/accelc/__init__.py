@@ -70,12 +70,13 @@ def load(
     Args:
         path_or_artifact: an ``.accel`` file or what :func:`compile` returned.
         device: ``golden``, ``functional``, ``timing``, ``rtl``, or ``cpu`` for everything in native
-            code on this machine.
+            code on this machine; a serial port with a board, or ``sim:BOARD``.
         memory: timing of the memory behind ``timing`` and ``rtl``.
 
     Raises:
         ArtifactError: the file is not an artifact, damaged, or of another version.
         ToolError: ``rtl`` without Verilator or a C++ compiler.
+        DeviceError: no board answers at the port.
     """
     from accelc.artifact import Artifact
     from accelc.session import Session

@@ -39,6 +39,7 @@ def run_report(session: Session) -> dict[str, Any]:
         "config": None if config is None else config.name,
         "memory": memory_dict(session),
         "cycles": cycles,
+        "device_seconds": cycles / session.clock_hz if session.clock_hz else None,
         "macs": macs,
         "utilisation": macs / (cycles * peak) if cycles and peak else 0.0,
         "dram_bytes": sum(c.read_bytes + c.write_bytes for c in session.counters),

@@ -1,14 +1,16 @@
 """Runs a compiled network on a device, and says what that cost."""
 
+import contextlib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelc.artifact import Artifact
+from accelc.attached import FORMS, check_address, is_address, open_board
 from accelc.compiler.graph import Graph, TensorType
 from accelc.compiler.layout import Packing, pack, unpack
 from accelc.compiler.pipeline import Step
@@ -16,6 +18,9 @@ from accelc.isa.config import AccelConfig
 from accelc.isa.errors import DeviceError, DoesNotFitError, InputError
 from accelc.isa.program import Program
 from accelc.sim.device import Counters, Device, MemoryModel
+
+if TYPE_CHECKING:
+    from accelc.boards.link.host import Connection
 
 Array = NDArray[Any]
 Values = dict[str, Array]
@@ -31,7 +36,8 @@ DEVICES: dict[str, tuple[str, str]] = {
 TIMED = ("timing", "rtl")
 #: Memories and registers power up as noise, so that nothing can depend on zeros; the noise repeats.
 _NOISE = {"seed": 1}
-#: Everything ``load(..., device=...)`` accepts: the devices, and the whole network on the CPU.
+#: What ``load(..., device=...)`` accepts by name: the devices, and the whole network on the CPU.
+#: Boards come by address, see ``accelc.attached``.
 DEVICE_NAMES = (*DEVICES, "cpu")
 
 
@@ -85,18 +91,45 @@ def layer_reports(
     return tuple(reports)
 
 
+def require_device(name: str) -> None:
+    """Refuse what is no device.
+
+    Raises:
+        InputError: there is no such device.
+        ConfigError: there is no such board to simulate.
+    """
+    if is_address(name):
+        check_address(name)
+    elif name not in DEVICE_NAMES:
+        raise InputError(
+            f"there is no device {name!r}; there are {', '.join(DEVICE_NAMES)}, {FORMS}"
+        )
+
+
 def make_device(name: str, config: AccelConfig, memory: MemoryModel) -> Device:
-    """Build the device called ``name``.
+    """Build the device called ``name``, or open the board there.
 
     Raises:
         InputError: there is no such device.
         ToolError: a tool the device needs is missing.
+        DeviceError: no board answers.
+        ConfigError: the board has another configuration.
     """
+    if is_address(name):
+        return board_device(config, open_board(name, config))
     if name not in DEVICES:
-        raise InputError(f"there is no device {name!r}; there are {', '.join(DEVICE_NAMES)}")
+        require_device(name)
+        raise InputError(f"{name!r} runs whole networks, not programs of the accelerator")
     module, cls = DEVICES[name]
     kind: Callable[..., Device] = getattr(importlib.import_module(module), cls)
     return kind(config, memory=memory, **_NOISE) if name in TIMED else kind(config, **_NOISE)
+
+
+def board_device(config: AccelConfig, connection: "Connection") -> Device:
+    """A share of a board's memory, and its accelerator."""
+    from accelc.boards.link.host import BoardDevice
+
+    return BoardDevice(config, connection)
 
 
 def _cpu_runner(graph: Graph) -> Runner:
@@ -111,12 +144,12 @@ def _cpu_runner(graph: Graph) -> Runner:
 class _AcceleratorStep:
     """One accelerator region on its own device, whose memory keeps the constants between runs."""
 
-    def __init__(self, step: Step, name: str, memory: MemoryModel) -> None:
+    def __init__(self, step: Step, make: Callable[[AccelConfig], Device]) -> None:
         if step.program is None or step.packings is None:
             raise AssertionError("an accelerator step has a program and packings")
         self.program = step.program
         self.packings: Mapping[str, Packing] = step.packings
-        self.device = make_device(name, self.program.config, memory)
+        self.device = make(self.program.config)
         self.device.load(self.program)
         self.counters = Counters()
 
@@ -149,27 +182,66 @@ class Session:
     """A network ready to run: constants in place, code generated, devices built.
 
     ``device`` runs the accelerator's steps; the rest runs in native code on this machine. With
-    ``device="cpu"`` everything does.
+    ``device="cpu"`` everything does. A board is let go of by :meth:`close`, or at the end of a
+    ``with`` block.
     """
 
     def __init__(
-        self, artifact: Artifact, device: str = "functional", memory: MemoryModel | None = None
+        self,
+        artifact: Artifact,
+        device: str = "functional",
+        memory: MemoryModel | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
-        if device not in DEVICE_NAMES:
-            raise InputError(f"there is no device {device!r}; there are {', '.join(DEVICE_NAMES)}")
+        require_device(device)
         self.artifact = artifact
         self.device = device
         self.memory = memory or MemoryModel()
         self.graph = artifact.model.graph
         self._steps: list[_AcceleratorStep | _CpuStep] = []
+        self._connection: Connection | None = None
         if device == "cpu" or artifact.config is None:
             self._steps.append(_CpuStep(self.graph))
             return
-        for step in artifact.model.steps:
-            if step.program is None:
-                self._steps.append(_CpuStep(step.graph))
-            else:
-                self._steps.append(_AcceleratorStep(step, device, self.memory))
+        if is_address(device):
+            self._connection = open_board(device, artifact.config, report)
+        try:
+            for step in artifact.model.steps:
+                if step.program is None:
+                    self._steps.append(_CpuStep(step.graph))
+                else:
+                    self._steps.append(_AcceleratorStep(step, self._make))
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self, config: AccelConfig) -> Device:
+        """A device of its own for each step; those on a board share it."""
+        if self._connection is not None:
+            return board_device(config, self._connection)
+        return make_device(self.device, config, self.memory)
+
+    def close(self) -> None:
+        """Let go of the board, if there is one; again is no error.
+
+        Raises:
+            DeviceError: a simulated board broke a rule of its memory chip.
+        """
+        if self._connection is not None:
+            self._connection.close()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        # what went wrong first is what the user should read
+        with contextlib.suppress(DeviceError) if kind else contextlib.nullcontext():
+            self.close()
+
+    @property
+    def clock_hz(self) -> int | None:
+        """Clock of the board the session runs on; None elsewhere."""
+        return None if self._connection is None else self._connection.record.clock_hz
 
     def __repr__(self) -> str:
         return f"<Session of network {self.graph.name!r} on {self.device}>"

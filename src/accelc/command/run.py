@@ -1,5 +1,6 @@
 """``accelc run``: a compiled network on a device."""
 
+import contextlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,7 @@ from accelc.files import require_writable, write_atomically
 from accelc.inputs import npz_bytes, random_inputs, read_inputs, read_labelled
 from accelc.isa.errors import InputError
 from accelc.report import run_report
-from accelc.session import DEVICE_NAMES, TIMED, Session
+from accelc.session import TIMED, Session, require_device
 
 
 def open_sessions(path: Path, devices: Iterable[str], memory: Any = None) -> list[Session]:
@@ -23,25 +24,28 @@ def open_sessions(path: Path, devices: Iterable[str], memory: Any = None) -> lis
     Raises:
         ArtifactError: the artifact cannot be read.
         ToolError: a device needs a tool that is missing.
+        DeviceError: a board does not answer.
     """
     from accelc.artifact import Artifact
 
     artifact = Artifact.load(path)
-    sessions: list[Session] = []
-    for device in devices:
-        message = f"preparing device {device}"
-        if device == "rtl":
-            message += " (building the Verilated model takes about a minute the first time)"
-        with console.progress(message):
-            sessions.append(Session(artifact, device, memory))
+    with contextlib.ExitStack() as opened:
+        sessions: list[Session] = []
+        for device in devices:
+            message = f"preparing device {device}"
+            if device == "rtl":
+                message += " (building the Verilated model takes about a minute the first time)"
+            with console.progress(message) as report:
+                session = Session(artifact, device, memory, report)
+            sessions.append(opened.enter_context(session))
+        opened.pop_all()
     return sessions
 
 
 def _devices(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in DEVICE_NAMES:
-            raise InputError(f"there is no device {name!r}; there are {', '.join(DEVICE_NAMES)}")
+        require_device(name)
     if len(set(names)) != len(names):
         raise InputError(f"--on names a device twice: {text}")
     return names
@@ -49,6 +53,12 @@ def _devices(text: str) -> list[str]:
 
 def _device_option(_: click.Context, __: click.Parameter, value: str) -> list[str]:
     return _devices(value)
+
+
+def _other_device(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        require_device(value)
+    return value
 
 
 def layer_table(session: Session) -> Any:
@@ -82,6 +92,12 @@ def tally_lines(tally: Tally) -> list[str]:
         line += f"; the last took {console.count(report['cycles'])} cycles, matrix unit used {used}"
         if tally.seconds > 0 and session.device == "rtl":
             line += f"; simulated {console.count(round(tally.cycles / tally.seconds))} cycles/s"
+    elif session.clock_hz is not None and session.counters:
+        used, milliseconds = console.percent(report["utilisation"]), 1e3 * report["device_seconds"]
+        line += (
+            f"; the last took {console.count(report['cycles'])} cycles, {milliseconds:.3f} ms at "
+            f"{session.clock_hz / 1e6:g} MHz, matrix unit used {used}"
+        )
     lines = [line]
     if tally.accuracy is not None:
         lines.append(
@@ -135,12 +151,13 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
     default="functional",
     show_default=True,
     callback=_device_option,
-    help="golden, functional, timing, rtl or cpu; several run in turn and must agree.",
+    help="golden, functional, timing, rtl, cpu, sim:BOARD or a serial port; several run in turn "
+    "and must agree.",
 )
 @click.option(
     "--compare",
     metavar="DEVICE",
-    type=click.Choice(DEVICE_NAMES),
+    callback=_other_device,
     help="A second device that must give the same outputs, bit for bit.",
 )
 @click.option(
@@ -202,6 +219,8 @@ def run_command(
       timing      a model that predicts the hardware's cycles
       rtl         the Verilated hardware itself, cycle by cycle
       cpu         the whole network in native code on this machine, without accelerator
+      /dev/ttyUSB0, COM3, ...   a board on a cable; add @BAUD if its rate is not 3000000
+      sim:BOARD   a whole board, Verilated: core, memory chip, serial link
 
     \b
     Examples:
@@ -210,6 +229,7 @@ def run_command(
       accelc run net.accel --on functional,rtl               both must agree
       accelc run net.accel --data test.npz --limit 100       accuracy of 100 samples
       accelc run net.accel --on rtl --json | jq .layers      cycles of each layer
+      accelc run net.accel --on /dev/ttyUSB0,functional      a board, checked
     """
     from accelc.sim.device import MemoryModel
 
@@ -230,10 +250,13 @@ def run_command(
         seed=seed & 0x7FFF_FFFF,
     )
     given = read_inputs(assignments)
-    sessions = open_sessions(artifact, devices, memory)
-    batches = _batches(sessions[0], given, data, limit, seed)
-    with console.progress("running") as report:
-        tallies, differences = evaluate(sessions, batches, [None] * len(sessions), report)
+    with contextlib.ExitStack() as opened:
+        sessions = open_sessions(artifact, devices, memory)
+        for session in sessions:
+            opened.enter_context(session)
+        batches = _batches(sessions[0], given, data, limit, seed)
+        with console.progress("running") as report:
+            tallies, differences = evaluate(sessions, batches, [None] * len(sessions), report)
     if output is not None:
         write_atomically(output, npz_bytes(tallies[0].outputs))
     if as_json:
