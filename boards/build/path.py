@@ -8,11 +8,15 @@ from typing import Any
 #: Where Yosys's name for a cell stops being the name of the signal it makes: it appends the cell's
 #: type and port, and does so again for whatever drives a cell without a name.
 _CELL = re.compile(
-    r"_(?:SB_|TRELLIS_|DFF|LUT\d|CCU2C|PFUMX|L6MUX21|MUX2_LUT|ALU|DP16KD|DPX?9|SDPX?9|MULT\d|"
-    r"[IO]FS1P3DX|PLL|rPLL|EHXPLL|RAM16|DPR16)|\$IOL$"
+    r"_(?:SB_|TRELLIS_|DFF|LUT\d|CCU2C|PFUMX|L6MUX21|MUX2_LUT|ALU_|DP16KD|DPX?9|SDPX?9|MULT\d|"
+    r"[IO]FS1P3DX|rPLL|EHXPLL|RAM16|DPR16|DO[AB]?\d*(?:_|$)|RDATA(?:_|$))|\$IOL$"
 )
-#: What nextpnr and Yosys invent where there is no name at all.
-_INVENTED = re.compile(r"^\$(?!glbnet\$)|\$auto\$|\$abc\$|\$PACKER|\$nextpnr")
+#: What the tools invent where there is no name at all.
+_INVENTED = re.compile(r"^\$|\$(?:auto|abc|PACKER|nextpnr|techmap|signal)\b")
+#: The tiles of a memory that takes several RAMs.
+_TILE = re.compile(r"(?:\.\d+)+$")
+#: What Amaranth appends to tell signals of one name apart.
+_NUMBER = re.compile(r"\$\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +52,14 @@ def source_name(name: str) -> str | None:
     ``board.core.load.count_TRELLIS_FF_Q_3_D_LUT4_Z`` is ``core.load.count``.
     """
     text = name.removeprefix("$glbnet$")
-    if _INVENTED.search(text):
-        text = text.split("$")[0].rstrip("._")
+    invented = _INVENTED.search(text)
+    if invented:
+        text = text[: invented.start()].rstrip("._")
     found = _CELL.search(text)
-    text = (text[: found.start()] if found else text).removeprefix("board.")
-    return text or None
+    text = text[: found.start()] if found else text
+    # the members of an interface are joined by two underscores
+    text = _NUMBER.sub("", _TILE.sub("", text)).replace("$signature__", "").replace("__", ".")
+    return text.removeprefix("board.") or None
 
 
 def clock_name(net: str) -> str:

@@ -76,6 +76,7 @@ COLORLIGHT_I5 = Board(
     platform=_platform,
     config=replace(ULX3S_25F.config, name="colorlight-i5"),
     clock_hz=62_500_000,
+    options=ULX3S_25F.options,
     memory=BoardMemory(sdram=_SDRAM, masks=False, io_cycles=2),
     loader="colorlight-i5",
     leds=(("led", 0),),

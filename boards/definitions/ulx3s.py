@@ -49,7 +49,8 @@ ULX3S_85F = Board(
     title="Radiona ULX3S with LFE5U-85F",
     family=Family.ECP5,
     platform=_ulx3s_85f,
-    # 128 of the chip's 156 multipliers; scratchpads and on-chip memory share 208 block RAMs.
+    # 128 MACs: 123 of the chip's 156 multipliers and 5 in LUTs; the vector unit takes the other 33.
+    # Scratchpads and on-chip memory share 208 block RAMs.
     config=AccelConfig(
         name="ulx3s-85f",
         block_in=8,
@@ -64,6 +65,7 @@ ULX3S_85F = Board(
         vector_lanes=4,
     ),
     clock_hz=100_000_000,
+    options={"dsps": 123},
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,
@@ -80,7 +82,7 @@ ULX3S_25F = Board(
     title="Radiona ULX3S with LFE5U-25F",
     family=Family.ECP5,
     platform=_ulx3s_25f,
-    # 64 MACs: 24 of the chip's 28 multipliers, the rest in LUTs; 56 block RAMs.
+    # 64 MACs: 19 of the chip's 28 multipliers and 45 in LUTs; the vector unit takes the other 9.
     config=AccelConfig(
         name="ulx3s-25f",
         block_in=8,
@@ -92,9 +94,10 @@ ULX3S_25F = Board(
         vin_rows=512,
         out_rows=512,
         prm_rows=64,
-        vector_lanes=2,
+        vector_lanes=1,
     ),
     clock_hz=62_500_000,
+    options={"dsps": 19},
     memory=BoardMemory(sdram=_SDRAM, io_cycles=2),
     loader="ulx3s",
     reset=("button_fire", 0),
