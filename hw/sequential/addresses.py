@@ -34,11 +34,15 @@ class Addresses(wiring.Component):
         The row to read at this position.
     last : ``Out(4)``
         Per loop, outermost first: it is at its last value.
-    written_step, written_line : ``In(1)``
-        Go to the next written row of the line, or to the first of the next line, which wins.
+    written_restart, written_step, written_line : ``In(1)``
+        Go to the first row to write, to the next of the line, or to the first of the next line: the
+        first of them wins.
     written_row : ``Out(16)``
     written_still : ``Out(1)``
         The written row does not move along a line.
+    lines_meet : ``Out(1)``
+        The first row written of a line may be the last of the line before it: known after the
+        first line since the parameters were set, which must not differ in that from start to start.
     tile_restart, tile_step : ``In(1)``
         Begin to count tiles; go to the next tile. ``restart`` must follow in a later cycle.
     last_tile : ``Out(1)``
@@ -54,10 +58,12 @@ class Addresses(wiring.Component):
     step: Signal
     row: Signal
     last: Signal
+    written_restart: Signal
     written_step: Signal
     written_line: Signal
     written_row: Signal
     written_still: Signal
+    lines_meet: Signal
     tile_restart: Signal
     tile_step: Signal
     last_tile: Signal
@@ -67,7 +73,9 @@ class Addresses(wiring.Component):
     a_min: Signal
     a_max: Signal
 
-    def __init__(self) -> None:
+    def __init__(self, *, written_bits: int = ROW_BITS) -> None:
+        """Build the registers; written rows that are used differ in their ``written_bits``."""
+        self.written_bits = written_bits
         super().__init__({"set": In(ParamWrite()), **AddressPort().flip().members})
 
     def elaborate(self, platform: object) -> Elaboratable:
@@ -128,18 +136,23 @@ class Addresses(wiring.Component):
         )
         m.d.comb += [
             self.written_still.eq(~written_strides[-1].any()),
-            self.row.eq(_chain(m, "row", self.restart, base, strides, advances)),
-            self.written_row.eq(
-                _chain(
-                    m,
-                    "written",
-                    self.restart,
-                    written_base,
-                    written_strides,
-                    [self.written_line, self.written_step | self.written_line],
-                )
-            ),
         ]
+        row, _ = _chain(m, "row", self.restart, base, strides, advances)
+        line_moves = self.written_line
+        written, (next_line, _) = _chain(
+            m,
+            "written",
+            self.written_restart,
+            written_base,
+            written_strides,
+            [line_moves, self.written_step | line_moves],
+        )
+        m.d.comb += [self.row.eq(row), self.written_row.eq(written)]
+        with m.If(self.tile_restart):
+            m.d.sync += self.lines_meet.eq(1)
+        with m.Elif(line_moves & ~self.written_restart):
+            bits = self.written_bits
+            m.d.sync += self.lines_meet.eq(next_line[:bits] == written[:bits])
         return m
 
 
@@ -150,19 +163,23 @@ def _chain(
     base: Value,
     strides: list[Signal],
     advances: list[Value],
-) -> Value:
+) -> tuple[Value, list[Signal]]:
     """One register per loop: where its current iteration starts; the innermost is the row.
+
+    Gives the row, and what each register becomes if its loop or one around it advances.
 
     When a loop advances, it and all inside it take its next start. ``advances[k]`` implies
     ``advances[k + 1]``.
     """
     outer, outer_moves = base, restart
     start = base
+    nexts: list[Signal] = []
     for k, (stride, advance) in enumerate(zip(strides, advances, strict=True)):
         start = Signal(len(base), name=f"{name}_{k}", reset_less=True)
         following = Signal(len(base), name=f"{name}_{k}_next")
         m.d.comb += following.eq(Mux(outer_moves, outer, start + stride))
         with m.If(restart | advance):
             m.d.sync += start.eq(following)
+        nexts.append(following)
         outer, outer_moves = following, restart | advance
-    return start
+    return start, nexts

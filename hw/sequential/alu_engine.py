@@ -6,9 +6,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from accelc.hw.layouts import fit
-from accelc.hw.mac import MacArray
 from accelc.hw.requantize import NARROW_BITS, SHIFT_BITS, RoundingShift
 from accelc.hw.scratchpad import ACC_BITS, AccRead, OutWrite, PrmRead, VinRead
+from accelc.hw.sequential.array import SequentialArray, loads
 from accelc.hw.sequential.links import AddressPort, ArrayPort
 from accelc.hw.sequential.scratchpad import READ_CYCLES
 from accelc.isa.config import AccelConfig
@@ -55,7 +55,7 @@ class AluEngine(wiring.Component):
         Held: a row lies beyond its scratchpad. The engine stands still.
     addresses : ``Out(AddressPort())``
         Flag 0: source is vin. Flag 1: scale. Flag 2: a_inside.
-    array : ``Out(ArrayPort(config, array))``
+    array : ``Out(ArrayPort(array))``
     acc_read, vin_read, prm_read, out_write : ``Out``
         Scratchpad ports; reads take one cycle and hold.
     """
@@ -70,16 +70,16 @@ class AluEngine(wiring.Component):
     prm_read: wiring.PureInterface
     out_write: wiring.PureInterface
 
-    def __init__(self, config: AccelConfig, array: MacArray) -> None:
+    def __init__(self, config: AccelConfig, array: SequentialArray) -> None:
         self.config = config
-        self.array_latency = array.latency
+        self._array = array
         super().__init__(
             {
                 "start": In(1),
                 "idle": Out(1),
                 "range_error": Out(1),
                 "addresses": Out(AddressPort()),
-                "array": Out(ArrayPort(config, array)),
+                "array": Out(ArrayPort(array)),
                 "acc_read": Out(AccRead(config)),
                 "vin_read": Out(VinRead(config)),
                 "prm_read": Out(PrmRead(config)),
@@ -97,7 +97,7 @@ class AluEngine(wiring.Component):
         # digits are there, are the product, are rounded, moved, raised to the lower limit, done.
         x_at = READ_CYCLES
         biased_at = x_at + 2
-        digits_at = biased_at + self.array_latency
+        digits_at = biased_at + self._array.latency
         levels = (plan.outputs - 1).bit_length()
         partial_at = digits_at + levels
         product_at = partial_at + plan.passes
@@ -134,13 +134,14 @@ class AluEngine(wiring.Component):
         bias = entry[:ACC_BITS].as_signed()
         mult = Mux(scale, entry[ACC_BITS : ACC_BITS + config.mult_bits], 1)
         amount = Mux(scale, entry[56 : 56 + SHIFT_BITS], 0)
-        o = Signal(range(config.block_out))
+        last_load = loads(config, self._array.rows_per_load) - 1
+        load = Signal(range(last_load + 1))
         m.d.comb += [
             self.prm_read.en.eq(fetching),
             self.prm_read.addr.eq(Cat(lane, addresses.table)),
-            array.shadow_en.eq(loading),
-            array.shadow_row.eq(o),
-            array.shadow_data.eq(_weights(plan, config, mult, o)),
+            array.load_en.eq(loading),
+            array.load_part.eq(load),
+            array.load_data.eq(_weights(plan, config, mult, load, self._array.rows_per_load)),
         ]
 
         # Read, take the maximum, add the bias.
@@ -168,14 +169,9 @@ class AluEngine(wiring.Component):
 
         # Multiply.
         passes = element[biased_at : biased_at + plan.passes]
-        first_row = Signal()
-        with m.If(passes[0]):
-            m.d.sync += first_row.eq(0)
         m.d.comb += [
             array.row_en.eq(Cat(passes).any()),
-            array.fire.eq(Cat(passes).any()),
             array.row.eq(_digits(plan, config, biased, passes)),
-            array.swap.eq(passes[0] & first_row),
         ]
         partial = _combined(m, plan, [array.sums[k] for k in range(plan.outputs)])
         rest_bits = (plan.passes - 1) * plan.pass_bits
@@ -222,12 +218,12 @@ class AluEngine(wiring.Component):
         with m.If(self.start):
             m.d.sync += [idle.eq(0), fetching.eq(1), lane.eq(0)]
         with m.If(fetching):
-            m.d.sync += [fetching.eq(0), loading.eq(1), o.eq(0)]
+            m.d.sync += [fetching.eq(0), loading.eq(1), load.eq(0)]
         with m.If(loading):
-            m.d.sync += o.eq(o + 1)
-            with m.If(o == config.block_out - 1):
-                m.d.comb += addresses.restart.eq(1)
-                m.d.sync += [loading.eq(0), running.eq(1), first_row.eq(1), pause.eq(0)]
+            m.d.sync += load.eq(load + 1)
+            with m.If(load == last_load):
+                m.d.comb += [addresses.restart.eq(1), addresses.written_restart.eq(1)]
+                m.d.sync += [loading.eq(0), running.eq(1), pause.eq(0)]
         with m.If(running):
             m.d.sync += pause.eq(Mux(pause == 0, plan.passes - 1, pause - 1))
         with m.If(advance & addresses.last.all()):
@@ -252,19 +248,23 @@ class AluEngine(wiring.Component):
         return m
 
 
-def _weights(plan: DigitPlan, config: AccelConfig, mult: Value, o: Value) -> Value:
-    """Row ``o`` of the tile that multiplies by ``mult``, ``(block_in,)`` int8."""
+def _weights(
+    plan: DigitPlan, config: AccelConfig, mult: Value, load: Value, rows_per_load: int
+) -> Value:
+    """Part ``load`` of the tile that multiplies by ``mult``, ``(rows_per_load, block_in)`` int8."""
     digits = [
         fit(mult[k * DIGIT_BITS : (k + 1) * DIGIT_BITS], DIGIT_BITS)
         for k in range(plan.mult_digits)
     ]
     weights: list[Value] = []
-    for j in range(config.block_in):
-        chosen: Value = Const(0, DIGIT_BITS)
-        if j < plan.value_digits:
+    for row in range(rows_per_load):
+        for j in range(config.block_in):
+            chosen: Value = Const(0, DIGIT_BITS)
             for k, digit in enumerate(digits):
-                chosen |= digit & (o == j + k).replicate(DIGIT_BITS)
-        weights += [chosen, Const(0, 8 - DIGIT_BITS)]
+                part, remainder = divmod(j + k - row, rows_per_load)
+                if j < plan.value_digits and part >= 0 and not remainder:
+                    chosen |= digit & (load == part).replicate(DIGIT_BITS)
+            weights += [chosen, Const(0, 8 - DIGIT_BITS)]
     return Cat(weights)
 
 

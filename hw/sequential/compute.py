@@ -3,14 +3,16 @@
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
+from amaranth.utils import ceil_log2
 
 from accelc.hw.layouts import ScratchRead, ScratchWrite
 from accelc.hw.mac import MacArray
-from accelc.hw.scratchpad import InpRead, OutScratchpad, PrmRead, VinRead, WgtRead
+from accelc.hw.scratchpad import InpRead, OutScratchpad, PrmRead, VinRead
 from accelc.hw.sequential.addresses import Addresses
 from accelc.hw.sequential.alu_engine import AluEngine
+from accelc.hw.sequential.array import SequentialArray, ShadowedArray
 from accelc.hw.sequential.gemm_engine import GemmEngine
-from accelc.hw.sequential.links import AddressPort
+from accelc.hw.sequential.links import AddressPort, WeightRead
 from accelc.hw.sequential.ports import ComputePort
 from accelc.hw.sequential.scratchpad import AccMemory, LoadedScratchpad
 from accelc.isa.config import AccelConfig
@@ -35,7 +37,9 @@ class Compute(wiring.Component):
     vin: wiring.PureInterface
     out: wiring.PureInterface
 
-    def __init__(self, config: AccelConfig, *, array: MacArray | None = None) -> None:
+    def __init__(
+        self, config: AccelConfig, *, array: MacArray | SequentialArray | None = None
+    ) -> None:
         """Build the engines.
 
         Parameters
@@ -43,11 +47,14 @@ class Compute(wiring.Component):
         config
             ``sequential``.
         array
-            The matrix array, if not the portable one: boards bring their own multipliers. It may do
-            without a shadow tile, see :func:`accelc.hw.sequential.links.ArrayPort`.
+            The matrix array, if not the portable one: boards bring their own multipliers.
         """
         self.config = config
-        self.array = MacArray(config) if array is None else array
+        if array is None:
+            array = SequentialArray(config)
+        elif isinstance(array, MacArray):
+            array = ShadowedArray(config, array)
+        self.array = array
         self.acc = AccMemory(config)
         super().__init__(
             {
@@ -61,11 +68,13 @@ class Compute(wiring.Component):
         m = Module()
         config, compute = self.config, self.compute
         m.submodules.array = array = self.array
-        m.submodules.addresses = addresses = Addresses()
+        m.submodules.addresses = addresses = Addresses(
+            written_bits=ceil_log2(max(config.acc_rows, config.out_rows))
+        )
         m.submodules.gemm = gemm = GemmEngine(config, array)
         m.submodules.alu = alu = AluEngine(config, array)
         m.submodules.inp = inp = LoadedScratchpad(config, read=InpRead(config))
-        m.submodules.wgt = wgt = LoadedScratchpad(config, read=WgtRead(config))
+        m.submodules.wgt = wgt = LoadedScratchpad(config, read=WeightRead(array))
         m.submodules.prm = prm = LoadedScratchpad(config, read=PrmRead(config))
         m.submodules.vin = vin = LoadedScratchpad(config, read=VinRead(config), vector=True)
         m.submodules.acc = acc = self.acc
@@ -93,14 +102,15 @@ class Compute(wiring.Component):
         by_alu = Signal()
         with m.If(compute.start_gemm | compute.start_alu):
             m.d.sync += by_alu.eq(compute.start_alu)
-        for name in ("row_en", "fire", "swap", "shadow_en"):
+        for name in ("row_en", "load_en"):
             m.d.comb += getattr(array, name).eq(
                 getattr(gemm.array, name) | getattr(alu.array, name)
             )
-        for name in ("row", "window", "shadow_row", "shadow_data"):
+        for name in ("row", "window", "load_part", "load_data"):
             m.d.comb += getattr(array, name).eq(
                 Mux(by_alu, getattr(alu.array, name), getattr(gemm.array, name))
             )
+        m.d.comb += array.mask.eq(gemm.array.mask)
         for engine in (gemm, alu):
             m.d.comb += [
                 port.eq(total) for port, total in zip(engine.array.sums, array.sums, strict=True)

@@ -3,10 +3,11 @@
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
-from accelc.hw.mac import MacArray
-from accelc.hw.scratchpad import ACC_BITS, AccRead, AccWrite, InpRead, WgtRead
-from accelc.hw.sequential.links import AddressPort, ArrayPort
+from accelc.hw.scratchpad import ACC_BITS, AccRead, AccWrite, InpRead
+from accelc.hw.sequential.array import SequentialArray, loads
+from accelc.hw.sequential.links import AddressPort, ArrayPort, WeightRead
 from accelc.hw.sequential.scratchpad import READ_CYCLES
 from accelc.isa.config import AccelConfig
 
@@ -19,11 +20,10 @@ class GemmEngine(wiring.Component):
     """Loads a weight tile, streams its rows past it, and so on to the last tile.
 
     There is one tile in the array: the next one is read when the last row of its predecessor is on
-    its way. A row that reads the accumulator written by the row before it waits a cycle, and so
-    does every first row of a line, which might.
+    its way. A row that reads the accumulator written by the row before it waits a cycle.
 
-    Cycles: ``block_out`` per tile, one per row, and about one per line. From the last row's issue
-    to idle ``array.latency + 3``.
+    Cycles: one per row, one per load but the first of a tile, two more per start before the first
+    row; from the last row's issue to idle ``array.latency + 3``.
 
     Members
     -------
@@ -37,7 +37,7 @@ class GemmEngine(wiring.Component):
         A row was issued that makes the array compute.
     addresses : ``Out(AddressPort())``
         Flag 0: clear. Flag 1: window mode, with ``a_zero`` first, ``a_min`` step, ``a_max`` taps.
-    array : ``Out(ArrayPort(config, array))``
+    array : ``Out(ArrayPort(array))``
     inp_read, wgt_read, acc_read, acc_write : ``Out``
         Scratchpad ports; reads take one cycle.
     """
@@ -53,9 +53,9 @@ class GemmEngine(wiring.Component):
     acc_read: wiring.PureInterface
     acc_write: wiring.PureInterface
 
-    def __init__(self, config: AccelConfig, array: MacArray) -> None:
+    def __init__(self, config: AccelConfig, array: SequentialArray) -> None:
         self.config = config
-        self.array_latency = array.latency
+        self._array = array
         super().__init__(
             {
                 "start": In(1),
@@ -63,9 +63,9 @@ class GemmEngine(wiring.Component):
                 "range_error": Out(1),
                 "issue": Out(1),
                 "addresses": Out(AddressPort()),
-                "array": Out(ArrayPort(config, array)),
+                "array": Out(ArrayPort(array)),
                 "inp_read": Out(InpRead(config)),
-                "wgt_read": Out(WgtRead(config)),
+                "wgt_read": Out(WeightRead(array)),
                 "acc_read": Out(AccRead(config)),
                 "acc_write": Out(AccWrite(config)),
             }
@@ -81,40 +81,39 @@ class GemmEngine(wiring.Component):
         # Cycles after a row's issue: its data reach the array, the accumulator is read, the sums
         # are there and written.
         at_array = READ_CYCLES
-        sums_at = at_array + self.array_latency
+        sums_at = at_array + self._array.latency
         read_at = sums_at - READ_CYCLES
 
-        idle, loading, running = Signal(init=1), Signal(), Signal()
-        first_tile, first_row = Signal(), Signal()
+        idle, loading, running = Signal(init=1, name="idle_state"), Signal(), Signal()
+        first_tile = Signal()
         m.d.comb += self.idle.eq(idle & ~self.range_error)
 
-        # What is in flight, by cycles since its issue: whether it fires, and ends a line.
+        # What is in flight, by cycles since its issue: whether it fires, and ends a line;
+        # likewise a tile's beginning, and whether it adds.
         fires = [Signal(name=f"fires_{s}") for s in range(sums_at + 1)]
         ends_line = [Signal(name=f"ends_line_{s}") for s in range(read_at + 1)]
-        for flow in (fires, ends_line):
+        restarts = [Signal(name=f"restart_{s}") for s in range(read_at + 1)]
+        adds = [Signal(name=f"adds_{s}") for s in range(read_at + 1)]
+        for flow in (fires, ends_line, restarts, adds):
             m.d.sync += [new.eq(old) for old, new in zip(flow, flow[1:], strict=False)]
-        to_read = Cat(*fires[1 : read_at + 1], *ends_line[1:]).any()
-        in_flight = Cat(to_read, *fires[read_at + 1 :]).any()
 
-        # Weights: one row of the tile a cycle, then wait until the written row may start again.
-        o = Signal(range(config.block_out))
-        read_all = Signal()
-        reading = loading & ~read_all
+        # Weights. The next row may be issued when the array is full by the time it gets there.
+        last_load = loads(config, self._array.rows_per_load) - 1
+        restart_load = min(max(last_load - 1, 0) + self._array.settle_cycles, last_load)
+        load, load_en = Signal(range(last_load + 1)), Signal()
+        load_part = Signal.like(load)
+        m.d.sync += [load_en.eq(loading), load_part.eq(load)]
         m.d.comb += [
-            self.wgt_read.en.eq(reading),
-            self.wgt_read.addr.eq(Cat(o, addresses.table)),
-            addresses.restart.eq(loading & (read_all | (o == config.block_out - 1)) & ~to_read),
-        ]
-        arrived, arrived_o = Signal(), Signal.like(o)
-        m.d.sync += [arrived.eq(reading), arrived_o.eq(o)]
-        weights = self.wgt_read.data
-        if config.window:
-            mask = Cat((~window | (taps > j)).replicate(8) for j in range(config.block_in))
-            weights = weights & mask
-        m.d.comb += [
-            array.shadow_en.eq(arrived),
-            array.shadow_row.eq(arrived_o),
-            array.shadow_data.eq(weights),
+            self.wgt_read.en.eq(loading),
+            self.wgt_read.addr.eq(Cat(load, addresses.table)),
+            array.load_en.eq(load_en),
+            array.load_part.eq(load_part),
+            array.load_data.eq(self.wgt_read.data),
+            array.window.eq(window),
+            array.mask.eq(Cat(taps > j for j in range(config.block_in))),
+            restarts[0].eq(loading & (load == restart_load)),
+            addresses.restart.eq(restarts[0]),
+            addresses.written_restart.eq(restarts[read_at]),
         ]
 
         # Rows.
@@ -134,47 +133,43 @@ class GemmEngine(wiring.Component):
                     m.d.sync += fired.eq(1)
         else:
             m.d.comb += fire.eq(1)
-        accumulates = Signal()
+        accumulates = ~(clear & first_tile)
         hazard = (
             fire
             & accumulates
-            & (new_line | addresses.written_still)
+            & (addresses.written_still | (new_line & addresses.lines_meet))
             & Cat(fires[1 : 1 + HAZARD_CYCLES]).any()
         )
         advance = running & ~hazard & ~self.range_error
         ends = advance & addresses.last.all()
+        row_en = Signal()
+        m.d.sync += row_en.eq(advance)
         m.d.comb += [
             addresses.step.eq(advance),
+            adds[0].eq(accumulates),
             fires[0].eq(advance & fire),
             ends_line[0].eq(advance & line_ends),
             self.issue.eq(fires[0]),
             self.inp_read.en.eq(running),
             self.inp_read.addr.eq(addresses.row),
+            array.row_en.eq(row_en),
+            array.row.eq(self.inp_read.data),
         ]
         with m.If(advance):
-            m.d.sync += first_row.eq(0)
             with m.If(line_ends):
                 m.d.sync += new_line.eq(1)
             with m.Elif(fire):
                 m.d.sync += new_line.eq(0)
 
-        row_en, swap = Signal(), Signal()
-        m.d.sync += [row_en.eq(advance), swap.eq(advance & first_row)]
-        m.d.comb += [
-            array.row_en.eq(row_en),
-            array.row.eq(self.inp_read.data),
-            array.window.eq(window),
-            array.fire.eq(fires[at_array]),
-            array.swap.eq(swap),
-        ]
-
-        # Add.
-        written = Signal(len(self.acc_write.addr), reset_less=True)
+        # Add. By the time a tile's first row is here, all sums of the tile before are written.
+        added, written = Signal(), Signal(len(self.acc_write.addr), reset_less=True)
+        with m.If(restarts[read_at]):
+            m.d.sync += added.eq(adds[read_at])
         m.d.sync += written.eq(addresses.written_row)
         before = self.acc_read.data
         totals = [
             Mux(
-                accumulates,
+                added,
                 before.word_select(lane, ACC_BITS).as_signed() + array.sums[lane],
                 array.sums[lane],
             )[:ACC_BITS]
@@ -183,7 +178,7 @@ class GemmEngine(wiring.Component):
         m.d.comb += [
             addresses.written_step.eq(fires[read_at]),
             addresses.written_line.eq(ends_line[read_at]),
-            self.acc_read.en.eq(fires[read_at] & accumulates),
+            self.acc_read.en.eq(fires[read_at] & added),
             self.acc_read.addr.eq(addresses.written_row),
             self.acc_write.en.eq(fires[sums_at]),
             self.acc_write.addr.eq(written),
@@ -193,25 +188,23 @@ class GemmEngine(wiring.Component):
         # What comes next.
         with m.If(self.start):
             m.d.comb += addresses.tile_restart.eq(1)
-            m.d.sync += [idle.eq(0), loading.eq(1), first_tile.eq(1), o.eq(0), read_all.eq(0)]
-        with m.If(reading):
-            m.d.sync += o.eq(o + 1)
-            with m.If(o == config.block_out - 1):
-                m.d.sync += read_all.eq(1)
-        with m.If(addresses.restart):
-            m.d.sync += [loading.eq(0), running.eq(1), first_row.eq(1), new_line.eq(0)]
-            # of the tile before, no row is left that would ask
-            m.d.sync += accumulates.eq(~(clear & first_tile))
+            m.d.sync += [idle.eq(0), loading.eq(1), first_tile.eq(1), load.eq(0)]
+        with m.If(loading):
+            m.d.sync += load.eq(load + 1)
+            with m.If(load == last_load):
+                m.d.sync += loading.eq(0)
+        with m.If(restarts[0]):
+            m.d.sync += [running.eq(1), new_line.eq(0)]
         with m.If(ends):
             m.d.sync += running.eq(0)
             with m.If(~addresses.last_tile):
                 m.d.comb += addresses.tile_step.eq(1)
-                m.d.sync += [loading.eq(1), first_tile.eq(0), o.eq(0), read_all.eq(0)]
-        with m.If(~loading & ~running & ~self.start & ~in_flight & ~fires[0]):
+                m.d.sync += [loading.eq(1), first_tile.eq(0), load.eq(0)]
+        with m.If(~self.start & ~loading & ~running & ~Cat(fires[1:]).any()):
             m.d.sync += idle.eq(1)
 
         beyond = (
-            (reading & addresses.table[config.wgt_rows.bit_length() - 1 :].any())
+            (loading & addresses.table[ceil_log2(config.wgt_rows) :].any())
             | (running & addresses.row[len(self.inp_read.addr) :].any())
             | (fires[read_at] & addresses.written_row[len(self.acc_read.addr) :].any())
         )

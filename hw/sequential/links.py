@@ -1,13 +1,11 @@
 """What the engines share: the address generator and the matrix array, as an engine sees them."""
 
-from amaranth.hdl import signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from accelc.hw.loops import ROW_BITS
-from accelc.hw.mac import MacArray
-from accelc.isa.config import AccelConfig
+from accelc.hw.scratchpad import WordRead
+from accelc.hw.sequential.array import SequentialArray, array_members, loads
 
 #: Loops of the address generator, outermost first.
 LOOPS = 4
@@ -21,10 +19,12 @@ def AddressPort() -> wiring.Signature:
             "step": Out(1),
             "row": In(ROW_BITS),
             "last": In(LOOPS),
+            "written_restart": Out(1),
             "written_step": Out(1),
             "written_line": Out(1),
             "written_row": In(ROW_BITS),
             "written_still": In(1),
+            "lines_meet": In(1),
             "tile_restart": Out(1),
             "tile_step": Out(1),
             "last_tile": In(1),
@@ -37,22 +37,13 @@ def AddressPort() -> wiring.Signature:
     )
 
 
-def ArrayPort(config: AccelConfig, array: MacArray) -> wiring.Signature:
-    """The members of :class:`accelc.hw.mac.MacArray`, seen from who drives them.
+def ArrayPort(array: SequentialArray) -> wiring.Signature:
+    """The members of an array, seen from who drives them."""
+    members = array_members(array.config, array.rows_per_load)
+    return wiring.Signature({name: member.flip() for name, member in members.items()})
 
-    Between the last row of one tile and the first of the next no row is in the array's multipliers
-    when weights are written: an array may do without a shadow tile.
-    """
-    return wiring.Signature(
-        {
-            "row_en": Out(1),
-            "row": Out(config.inp_row_bytes * 8),
-            "window": Out(1),
-            "fire": Out(1),
-            "swap": Out(1),
-            "shadow_en": Out(1),
-            "shadow_row": Out(ceil_log2(config.block_out)),
-            "shadow_data": Out(config.block_in * 8),
-            "sums": In(signed(array.sum_bits)).array(config.block_out),
-        }
-    )
+
+def WeightRead(array: SequentialArray) -> wiring.Signature:
+    """What one load of the array needs of ``wgt``, at ``tile * loads + part``; one cycle."""
+    config, rows = array.config, array.rows_per_load
+    return WordRead(config.wgt_rows * loads(config, rows), rows * config.block_in * 8)
