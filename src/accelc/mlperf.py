@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from accelc.artifact import Artifact
+from accelc.boards.link import protocol
+from accelc.boards.link.host import BoardDevice, Connection
 from accelc.boards.mlperf.layout import (
     EXPONENTIAL_ONE,
     PAGE_BYTES,
@@ -21,7 +23,7 @@ from accelc.compiler.graph import Graph
 from accelc.compiler.layout import GATHER_CONSTANT, Packing, gather_table
 from accelc.compiler.partition import Place
 from accelc.compiler.pipeline import Step
-from accelc.isa.errors import DoesNotFitError, UnsupportedOpError
+from accelc.isa.errors import ConfigError, DoesNotFitError, UnsupportedOpError
 from accelc.isa.program import Program, Region
 
 
@@ -210,3 +212,33 @@ def prepare(artifact: Artifact, benchmark: str, *, memory_bytes: int, device: st
     )
     segments.append((page_at, page.encode(memory_bytes)))
     return Benchmark(program, tuple(segments), raw_bytes)
+
+
+def install(artifact: Artifact, benchmark: str, connection: Connection) -> Benchmark:
+    """Write a network to a board and hand its serial line to the benchmark's runner.
+
+    The line is the runner's, at ``accelc.boards.mlperf.protocol.BAUD``, until a break or a reset.
+
+    Raises:
+        ConfigError: the board has another configuration, or no MLPerf port.
+        UnsupportedOpError, DoesNotFitError: as :func:`prepare`.
+        DeviceError: the board does not answer.
+    """
+    record = connection.record
+    if not record.mlperf:
+        raise ConfigError(
+            f"board {record.name} has no MLPerf port: there is no room for it beside the "
+            "accelerator; accelc boards lists those that have one"
+        )
+    if artifact.config is None:
+        raise _refuse(f"{artifact.model.graph.name!r} is compiled for the CPU")
+    device = BoardDevice(artifact.config, connection)
+    prepared = prepare(
+        artifact, benchmark, memory_bytes=record.memory_bytes, device=f"accelc-{record.name}"
+    )
+    # all of it: the page lies at its end, and the processor on the board counts from its start
+    device.reserve(record.memory_bytes)
+    for address, data in (*prepared.program.segments(), *prepared.segments):
+        device.write(address, data)
+    connection.requester.write([(protocol.Region.BOARD, 0, b"\x01")])
+    return prepared
