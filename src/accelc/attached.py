@@ -21,9 +21,14 @@ _BAUD = re.compile(r"(.+)@(\d+)")
 _SIMULATION_PATIENCE_SECONDS = 60.0
 
 
+def is_simulated(name: str) -> bool:
+    """Whether the board that ``name`` means lives in this process."""
+    return name.startswith(_SIMULATION)
+
+
 def is_address(name: str) -> bool:
     """Whether ``name`` means a board, and not one of the other devices."""
-    return name.startswith(_SIMULATION) or _PORT.match(name) is not None
+    return is_simulated(name) or _PORT.match(name) is not None
 
 
 def check_address(name: str) -> None:
@@ -33,7 +38,7 @@ def check_address(name: str) -> None:
         ConfigError: there is no such board to simulate.
         InputError: the baud rate is none.
     """
-    if name.startswith(_SIMULATION):
+    if is_simulated(name):
         find(name.removeprefix(_SIMULATION))
     else:
         _port_and_baud(name, None)
@@ -57,8 +62,10 @@ def open_board(
     name: str,
     config: AccelConfig | None = None,
     report: Callable[[str], None] | None = None,
+    *,
+    cycles_per_bit: int | None = None,
 ) -> "Connection":
-    """Connect to the board that ``name`` means.
+    """Connect to the board that ``name`` means; ``cycles_per_bit`` is of a simulated line.
 
     Raises:
         ConfigError: there is no such board to simulate, or its core is of another version.
@@ -67,15 +74,15 @@ def open_board(
     """
     from accelc.boards.link.host import Connection
 
-    if not name.startswith(_SIMULATION):
+    if not is_simulated(name):
         port, baud = _port_and_baud(name, config)
         return Connection(port, baud=baud, report=report)
-    from accelc.boards.simulate import simulated_port
+    from accelc.boards.simulate import CYCLES_PER_BIT, simulated_port
 
     board = find(name.removeprefix(_SIMULATION))
     if report is not None:
         report(f"building the simulator of {board.name} (takes some minutes the first time)")
-    simulation = simulated_port(board)
+    simulation = simulated_port(board, cycles_per_bit=cycles_per_bit or CYCLES_PER_BIT)
     try:
         return Connection(
             simulation.port,
