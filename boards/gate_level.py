@@ -1,4 +1,10 @@
-"""Mapped netlists, simulated: what synthesis made of a board, behind the same serial port."""
+"""Mapped netlists, simulated: what synthesis made of a board, behind the same serial port.
+
+The netlist is the board's top with the family's own multipliers, synthesised as bitstreams are, and
+without what surrounds it on the chip: pins, clock generation, I/O registers. Its cells have Yosys's
+models, or those in primitives/. Block RAM read where it is written gives noise: what synthesis is
+told never to happen must not happen.
+"""
 
 import functools
 import importlib.util
@@ -7,9 +13,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from accelc.boards.board import Family
+from accelc.boards.board import Board, Family
+from accelc.boards.build.family import TOP as SYNTHESIS_TOP
+from accelc.boards.build.flows import flow_for
 from accelc.boards.build.tools import YOSYS, find_tool
+from accelc.boards.simulate import CYCLES_PER_BIT, SimulatedPort, simulated_port
 from accelc.isa.errors import ToolError
+from accelc.sim.cache import cached_folder, content_key
+from accelc.sim.verilator import TOP
 
 _PRIMITIVES = Path(__file__).with_name("primitives")
 #: Yosys's own models of a family's cells, then ours of those it has none for.
@@ -57,3 +68,58 @@ def cell_models(family: Family) -> str:
     # delays, which Verilator warns about one by one
     untimed = [re.sub(r"\bspecify\b.*?\bendspecify\b", "", text, flags=re.S) for text in theirs]
     return "\n".join(("`define NO_INCLUDES", *ours, *untimed))
+
+
+def netlist(board: Board, *, cycles_per_bit: int = CYCLES_PER_BIT) -> str:
+    """Verilog of the board's top in its family's cells, module ``accel``; kept by content.
+
+    Raises:
+        ToolError: Yosys is missing or fails.
+    """
+    from amaranth.back import rtlil
+
+    from accelc.boards.primitives.arrays import mac_array
+    from accelc.boards.top import BoardTop
+    from accelc.hw.verilog import core_ports, without_empty_contents
+
+    array = mac_array(board.family, board.config, dsps=board.options.get("dsps"))
+    top = BoardTop(board, baud=board.clock_hz // cycles_per_bit, array=array)
+    text = rtlil.convert(top, name=SYNTHESIS_TOP, ports=core_ports(top), emit_src=False)
+    design = without_empty_contents(text)
+    flow = flow_for(board.family)
+    script = "\n".join(
+        (
+            "read_rtlil top.il",
+            *flow.prepare(),
+            *flow.synthesis(),
+            "check -assert",
+            f"rename {SYNTHESIS_TOP} {TOP}",
+            "write_verilog -noattr netlist.v",
+            "",
+        )
+    )
+    yosys = find_tool(YOSYS)
+
+    def build(folder: Path) -> None:
+        (folder / "top.il").write_text(design, encoding="utf-8")
+        (folder / "top.ys").write_text(script, encoding="utf-8")
+        if yosys.run(("-q", "-s", "top.ys"), folder, "yosys.log"):
+            log = (folder / "yosys.log").read_text(encoding="utf-8")
+            raise ToolError(f"Yosys cannot synthesise {board.name}: {log.strip()[-500:]}")
+        (folder / "top.il").unlink()
+
+    folder = cached_folder("netlists", content_key([yosys.version, script, design]), build)
+    return (folder / "netlist.v").read_text(encoding="utf-8")
+
+
+def gate_level_port(
+    board: Board, *, cycles_per_bit: int = CYCLES_PER_BIT, seed: int = 1
+) -> SimulatedPort:
+    """A serial port with the board's netlist behind it; otherwise as `simulated_port`.
+
+    Raises:
+        ToolError: Yosys or the simulator's tools are missing or fail.
+    """
+    gates = netlist(board, cycles_per_bit=cycles_per_bit)
+    verilog = "\n".join((gates, cell_models(board.family)))
+    return simulated_port(board, cycles_per_bit=cycles_per_bit, verilog=verilog, seed=seed)

@@ -25,7 +25,7 @@ constexpr uint64_t kQuiet = 1 << 16;
 constexpr int kNapMilliseconds = 10;
 constexpr unsigned kResetCycles = 16;
 // In bit times; a byte is ten.
-constexpr unsigned kBreakBits = 12;
+constexpr unsigned kBreakBits = 20;
 constexpr unsigned kReady = 1, kBusy = 2;
 
 // Bytes to bits: start bit, eight data bits, stop bit, `divisor` cycles each.
@@ -38,7 +38,7 @@ public:
     uint8_t* space() { return bytes; }
     size_t room() const { return sizeof bytes; }
     void fill(size_t count) { at = 0, have = count; }
-    void line_break() { bits = kBreakBits, word = 3u << (kBreakBits - 1), left = divisor; }
+    void line_break() { bits = kBreakBits, word = 1u << (kBreakBits - 1), left = divisor; }
 
     // The line in this cycle.
     bool step() {
@@ -74,7 +74,8 @@ public:
 
     void step(bool level, std::string& bytes) {
         if (!bits) {
-            if (level) return;
+            if (level) low = false;
+            if (level || low) return;
             bits = 10;
             left = divisor / 2;
             word = 0;
@@ -83,7 +84,9 @@ public:
         left = divisor - 1;
         word = word >> 1 | level << 9;
         if (--bits) return;
-        // Start bit 0, stop bit 1; anything else is noise, of which a serial port makes nothing.
+        // Start bit 0, stop bit 1; anything else is noise or a break, of which a serial port makes
+        // nothing until the line is idle again.
+        low = !(word & 0x200);
         if ((word & 0x201) == 0x200) bytes += static_cast<char>(word >> 1 & 0xff);
     }
 
@@ -91,6 +94,7 @@ private:
     unsigned divisor;
     uint32_t word = 0;
     unsigned bits = 0, left = 0;
+    bool low = false;
 };
 
 struct Board {
@@ -137,7 +141,8 @@ struct Board {
         top->rx = sender.step();
         top->clk = 0;
         top->eval();
-        receiver.step(top->tx, outbox);
+        // what surrounds a board's top holds the line high during reset
+        receiver.step(top->tx || top->rst, outbox);
         top->clk = 1;
         top->eval();
         cycle.store(cycle.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
