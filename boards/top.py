@@ -101,7 +101,7 @@ class BoardTop(wiring.Component):
         #: Of the benchmark's port. A simulated line has one rate only.
         self.mlperf_baud = MLPERF_BAUD if baud is None else baud
         self._array = array
-        ports: dict[str, wiring.Member] = {"rx": In(1), "tx": Out(1, init=1), "leds": Out(3)}
+        ports: dict[str, wiring.Member] = {"rx": In(1), "tx": Out(1), "leds": Out(3)}
         if board.memory.sdram is not None:
             ports["sdram"] = Out(SdramPins(board.memory.sdram))
         super().__init__(ports)

@@ -159,7 +159,8 @@ DESIGNS = {
         reg [35:0] q;
         always @(posedge clk) begin
             if (i[0]) q <= mem[i[5:2]];
-            for (k = 0; k < 4; k = k + 1) if (i[8 + k]) mem[i[16:13]][9 * k +: 9] <= i[20 + 9 * k +: 9];
+            for (k = 0; k < 4; k = k + 1)
+                if (i[8 + k]) mem[i[16:13]][9 * k +: 9] <= i[20 + 9 * k +: 9];
         end
         assign o = q;""",
     "narrow_ram": """
@@ -231,7 +232,16 @@ _SYNTHESIS = {
 _CELLS = {
     Family.ICE40: {"SB_RAM40_4K", "SB_LUT4", "SB_CARRY"},
     Family.ECP5: {"DP16KD", "MULT18X18D", "TRELLIS_DPR16X4", "CCU2C", "PFUMX", "L6MUX21"},
-    Family.GOWIN: {"SDPX9B", "DPB", "SPX9", "MULT9X9", "MULT18X18", "RAM16SDP4", "ALU", "MUX2_LUT5"},
+    Family.GOWIN: {
+        "SDPX9B",
+        "DPB",
+        "SPX9",
+        "MULT9X9",
+        "MULT18X18",
+        "RAM16SDP4",
+        "ALU",
+        "MUX2_LUT5",
+    },
 }
 
 
