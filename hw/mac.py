@@ -19,7 +19,8 @@ class MacArray(wiring.Component):
     same cycle and all later ones. A shadow row may be rewritten in the cycle of the swap already.
 
     Cell ``(b, o, j)`` multiplies weight ``[o, j]`` by ``row[b, j]``, or in window mode by
-    ``window[j][b, o % block_in]``, where ``window[0]`` is the row given last.
+    ``window[j][b, o % block_in]``, where ``window[0]`` is the row given last. Rows not given in
+    window mode do not count, and make those before them unusable: weights of taps beyond must be 0.
 
     Throughput one row a cycle, ``latency`` cycles from ``row_en`` to ``sums_valid``.
 
@@ -135,36 +136,31 @@ class MacArray(wiring.Component):
                 m.d.sync += active.eq(shadow)
             weights.append(active)
 
-        rows = [
-            Signal(row_bits, name=f"row_{j}", reset_less=True)
-            for j in range(block_in if config.window else 1)
-        ]
-        with m.If(self.row_en):
-            m.d.sync += rows[0].eq(self.row)
+        # Per tap, one byte for every output. In window mode all outputs with the same o % block_in
+        # see the same rows, else all outputs see the same byte. Chosen as a whole: simulators work
+        # on words, not on bytes. Chosen before the register: between it and the multiplier there
+        # is nothing, and a choice shares the place of the flip-flop it feeds.
         if config.window:
-            windowed = Signal()
+            taps = [Signal(row_bits, name=f"tap_{j}", reset_less=True) for j in range(block_in)]
             with m.If(self.row_en):
-                m.d.sync += windowed.eq(self.window)
-                with m.If(self.window):
-                    m.d.sync += [new.eq(old) for old, new in zip(rows, rows[1:], strict=False)]
+                for j, tap in enumerate(taps):
+                    straight = Cat(
+                        _byte(self.row, b * block_in + j).replicate(block_in)
+                        for b in range(config.batch)
+                    )
+                    older = taps[j - 1] if j else self.row
+                    m.d.sync += tap.eq(Mux(self.window, older, straight))
+        else:
+            taps = [Signal(row_bits, name="row_0", reset_less=True)]
+            with m.If(self.row_en):
+                m.d.sync += taps[0].eq(self.row)
         en = Signal()
         m.d.sync += en.eq(self.row_en & self.fire)
-
-        # Per tap, one byte for every output. In window mode all outputs with the same o % block_in
-        # see the same rows. Muxed as a whole: simulators work on words, not on bytes.
-        if config.window:
-            taps = [Signal(row_bits, name=f"tap_{j}") for j in range(block_in)]
-            for j, tap in enumerate(taps):
-                straight = Cat(
-                    _byte(rows[0], b * block_in + j).replicate(block_in)
-                    for b in range(config.batch)
-                )
-                m.d.comb += tap.eq(Mux(windowed, rows[j], straight))
 
         def operand(b: int, o: int, j: int) -> Value:
             if config.window:
                 return _byte(taps[j], b * block_in + o % block_in)
-            return _byte(rows[0], b * block_in + j)
+            return _byte(taps[0], b * block_in + j)
 
         multiply = partial(MacArray.multiply, self) if self.portable else self.multiply
         terms = [

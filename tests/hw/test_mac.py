@@ -46,8 +46,9 @@ def test_rows_tiles_and_windows(name: str, levels_per_register: int) -> None:
         shadow = np.zeros((block_out, block_in), int)
         active = shadow
         window = np.zeros((block_in, batch, block_in), int)
+        windowed, in_window = False, 0
 
-        for tile in range(12):
+        for tile in range(40):
             coming = random_bytes(block_out, block_in)
             # the first tile must be complete; later ones overlap with the rows of the one before
             for o in range(block_out):
@@ -55,19 +56,23 @@ def test_rows_tiles_and_windows(name: str, levels_per_register: int) -> None:
                 ctx.set(dut.shadow_row, o)
                 ctx.set(dut.shadow_data, to_int(coming[o]))
                 row_en = tile > 0 and rng.random() < 0.8
-                fire, windowed = rng.random() < 0.7, config.window and rng.random() < 0.7
+                if config.window and rng.random() < 0.1:
+                    windowed, in_window = not windowed, 0
+                fire = rng.random() < 0.7
                 swap = o == 0 and tile > 0
                 row = random_bytes(batch, block_in)
                 ctx.set(dut.row_en, row_en or swap)
                 ctx.set(dut.swap, swap)
+                # a window needs all its rows
+                fire &= not windowed or in_window + 1 >= block_in
                 ctx.set(dut.fire, fire)
                 ctx.set(dut.window, windowed)
                 ctx.set(dut.row, to_int(row))
                 if swap:
                     active = shadow
                 if row_en or swap:
-                    window = np.concatenate([row[None], window[:-1]]) if windowed else window
-                    window[0] = row
+                    in_window += windowed
+                    window = np.concatenate([row[None], window[:-1]])
                     if fire and windowed:
                         lanes = np.arange(block_out) % block_in
                         x = window[:, :, lanes]
