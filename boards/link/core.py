@@ -40,10 +40,12 @@ class RemoteCore:
         return int.from_bytes(data, "little")
 
     @staticmethod
-    def setting(name: str, value: int) -> Piece:
-        """What writes a register."""
-        nbytes = 1 if name == "control" else 4  # all commands are in the lowest byte
-        return Region.REGISTERS, BY_NAME[name].offset, value.to_bytes(nbytes, "little")
+    def _settings(values: dict[str, int]) -> Piece:
+        """What writes registers that follow each other."""
+        offsets = [BY_NAME[name].offset for name in values]
+        assert offsets == list(range(offsets[0], offsets[0] + 4 * len(offsets), 4))
+        data = struct.pack(f"<{len(offsets)}I", *values.values())
+        return Region.REGISTERS, offsets[0], data
 
     def identify(self) -> int:
         """The digest of the core's configuration.
@@ -66,7 +68,7 @@ class RemoteCore:
 
     def abort(self) -> None:
         """Stop what runs, clear an error, and wait until the core is idle."""
-        self._requester.write([self.setting("control", ABORT)])
+        self._requester.write([self._settings({"control": ABORT})])
         give_up = time.monotonic() + _ABORT_SECONDS
         while self.read("status") & (BUSY | ERROR):
             if time.monotonic() >= give_up:
@@ -88,9 +90,8 @@ class RemoteCore:
             "memory_base": memory_base,
             "memory_bytes": memory_bytes,
             "watchdog_cycles": BY_NAME["watchdog_cycles"].reset,
-            "control": START,
         }
-        self._requester.write([self.setting(name, value) for name, value in settings.items()])
+        self._requester.write([self._settings(settings), self._settings({"control": START})])
         try:
             status = self._wait()
         except KeyboardInterrupt:

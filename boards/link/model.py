@@ -37,16 +37,18 @@ class PlainBus:
     """A bus on which bytes stay as they were written; the whole address space of ``data``."""
 
     data: bytearray
-    #: Addresses that answer with an error.
+    #: Places that answer with an error.
     refused: range = range(0)
 
     def read(self, address: int) -> int | None:
-        return None if address in self.refused else self.data[address % len(self.data)]
+        place = address % len(self.data)
+        return None if place in self.refused else self.data[place]
 
     def write(self, address: int, value: int) -> bool | None:
-        if address in self.refused:
+        place = address % len(self.data)
+        if place in self.refused:
             return None
-        self.data[address % len(self.data)] = value
+        self.data[place] = value
         return True
 
 
@@ -108,7 +110,8 @@ class EndpointModel:
         if request.command & SYNC:
             if request.session != self.session:
                 self.session, self.expected = request.session, 0
-            return self._response(request.tag, Status.OK)
+            beyond = request.address >> self.address_bits
+            return self._response(request.tag, Status.ADDRESS if beyond else Status.OK)
         if request.session != self.session:
             return self._response(request.tag, Status.SESSION)
         if request.sequence != self.expected:

@@ -1,7 +1,7 @@
 """The serial protocol between host and board, defined once; docs/host-link.md explains it.
 
 A frame is ``7E``, stuffed bytes, ``7E``. Between the delimiters ``7D x`` stands for ``x ^ 20``, so
-that ``7E`` means the border of a frame wherever it appears. The last four bytes of a frame are
+that ``7E`` is the border of a frame wherever it appears. The last four bytes of a frame are
 the CRC-32 (as in Ethernet and zlib) of the others, low byte first. All numbers are little-endian.
 """
 
@@ -196,7 +196,7 @@ class Deframer:
 
     def __init__(self, limit: int) -> None:
         """``limit``: bytes of the longest frame, CRC included, that is waited for."""
-        self._limit = 2 * limit
+        self._limit = limit
         self._pending = b""
         #: Pieces between delimiters that were not frames.
         self.damaged = 0
@@ -205,9 +205,9 @@ class Deframer:
         """The contents, without CRC, of the frames that ``received`` completes."""
         *whole, rest = (self._pending + received).split(_DELIMITER)
         # An endless frame is noise: its end alone is kept, and will not pass as a frame.
-        self._pending = rest[-self._limit :]
+        self._pending = rest[-2 * self._limit - 1 :]
         for piece in whole:
-            if not piece:
+            if not piece.strip(_ESCAPE):
                 continue
             content = self._unstuff(piece)
             if content is None:
@@ -220,11 +220,12 @@ class Deframer:
         self._pending = b""
 
     def _unstuff(self, piece: bytes) -> bytes | None:
-        head, *tails = piece.split(_ESCAPE)
-        if not all(tails):
+        if piece.endswith(_ESCAPE):
             return None
-        body = head + b"".join(bytes([tail[0] ^ ESCAPE_FLIP]) + tail[1:] for tail in tails)
-        if len(body) <= CRC_BYTES or 2 * len(body) > 2 * self._limit:
+        head, *tails = piece.split(_ESCAPE)
+        # Between two escapes there is nothing: they count as one.
+        body = head + b"".join(bytes([t[0] ^ ESCAPE_FLIP]) + t[1:] for t in tails if t)
+        if not CRC_BYTES < len(body) <= self._limit:
             return None
         content, crc = body[:-CRC_BYTES], body[-CRC_BYTES:]
         return content if zlib.crc32(content).to_bytes(CRC_BYTES, "little") == crc else None
