@@ -28,7 +28,7 @@ class Ecp5Flow(FamilyFlow):
     tools = (YOSYS, _NEXTPNR, _ECPPACK)
 
     def synthesis(self) -> tuple[str, ...]:
-        return (f"synth_ecp5 -abc9 -top {TOP}",)
+        return (f"synth_lattice -family ecp5 -top {TOP}",)
 
     def place_and_route(self, target: Target) -> Step:
         platform = target.platform
@@ -46,6 +46,7 @@ class Ecp5Flow(FamilyFlow):
                 "--freq", f"{target.clock_mhz:g}",
                 "--seed", str(target.seed),
                 "--timing-allow-fail",
+                "--router", "router2",
                 *target.extra,
             ),
             log="nextpnr.log",

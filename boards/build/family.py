@@ -12,6 +12,10 @@ from accelc.boards.build.tools import Tool
 #: Name of the design: of its top module and of every file of a build.
 TOP = "top"
 
+#: Memories of which no row is read while it is written, or not used then (`accelc.hw.scratchpad`).
+#: Else Yosys adds logic to every data bit that makes collisions what a simulator makes of them.
+NO_COLLISIONS = ("*.core.*_scratchpad", "*.core.*_queue", "*.core.fetch*", "*.core.registers*")
+
 
 class Resource(enum.Enum):
     """What designs use up, whatever the family calls it; the value is how reports call it."""
@@ -82,8 +86,11 @@ class FamilyFlow(abc.ABC):
 
     def prepare(self) -> tuple[str, ...]:
         """Yosys commands between reading ``top.il``, whose memories that start as zeros say
-        nothing of it, and synthesis: declaring collisions of memory ports, for example."""
-        return ()
+        nothing of it, and synthesis. Here: reads that collide with writes may return anything."""
+        return tuple(
+            f"setparam -set COLLISION_X_MASK 1'1 {modules}/t:$memrd_v2 {modules}/r:CLK_ENABLE=1 %i"
+            for modules in NO_COLLISIONS
+        )
 
     @abc.abstractmethod
     def synthesis(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The build flow on small tops: whole bitstreams in seconds, and everything that can go wrong."""
 
+import hashlib
 import json
 import stat
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amaranth.hdl import Cat, Elaboratable, Module, Signal, signed
+from amaranth.hdl import Cat, Elaboratable, Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,6 +28,7 @@ from accelc.boards.build.report import report
 from accelc.boards.build.tools import YOSYS, FoundTool, Tool, find_tool
 from accelc.boards.memory.pins import SdramPins
 from accelc.boards.registry import BOARDS, find
+from accelc.command.main import ExitCode, run
 from accelc.isa.errors import ConfigError, TimingError, ToolError
 
 
@@ -89,17 +91,17 @@ class Memories(Echo):
 
 
 class Slow(Echo):
-    """Echo with a multiplication of three numbers in one cycle."""
+    """Echo with eight additions after each other in one cycle."""
 
     def elaborate(self, platform: object) -> Elaboratable:
         m = super().elaborate(platform)
         assert isinstance(m, Module)
-        operand, product = Signal(signed(16)), Signal(48)
-        m.d.sync += [
-            operand.eq(Cat(self.rx, operand)),
-            product.eq(operand * operand * operand),
-            self.tx.eq(product[47]),
-        ]
+        start, value = Signal(16), Signal(16)
+        m.d.sync += start.eq(Cat(self.rx, start))
+        result = start
+        for _ in range(8):
+            result = ((result + start) ^ (result << 3))[:16]
+        m.d.sync += [value.eq(result), self.tx.eq(value[15])]
         return m
 
 
@@ -293,3 +295,69 @@ def test_memory_contents_stay_and_zeros_go() -> None:
 
     text = "module \\top\n" + cell("16'0000000000000000") + cell("16'0000000000000100") + "end\n"
     assert without_empty_contents(text) == "module \\top\n" + cell("16'0000000000000100") + "end\n"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+    """`accelc build`, with a small top in place of the accelerator."""
+
+    def call(*arguments: object, top: Any = Echo) -> tuple[int, str, str]:
+        monkeypatch.setattr("accelc.boards.build.board.board_top", top)
+        capfd.readouterr()
+        code = run(["build", *(str(argument) for argument in arguments)])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.mark.usefixtures("icebreaker")
+def test_the_command_leaves_bitstream_report_and_logs(command: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "here"
+    code, out, err = command("--board", "icebreaker", "-o", folder, "--seed", 5)
+    assert code == 0 and err == ""
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"icebreaker.bin", "report.json", "yosys.log", "nextpnr.log", "icepack.log"}
+    content = json.loads((folder / "report.json").read_text())
+    data = (folder / content["bitstream"]["file"]).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == content["bitstream"]["sha256"]
+    assert content["seed"] == 5 and content["config"] == find("icebreaker").config.to_dict()
+    for part in ("LUT", "SPRAM", "40.5 MHz wanted", "GOPS", "critical path: ", "logic in"):
+        assert part in out
+    code, out, _ = command("--board", "icebreaker", "-o", folder, "--seed", 5, "--json")
+    assert code == 0 and json.loads(out) == content
+
+
+@pytest.mark.usefixtures("icebreaker")
+def test_a_failed_build_destroys_nothing(command: Any, tmp_path: Path) -> None:
+    before = {"icebreaker.bin": "bits", "report.json": "{}", "yosys.log": "log", "notes": "mine"}
+    for name, text in before.items():
+        (tmp_path / name).write_text(text)
+
+    def too_large(board: Board) -> Echo:
+        return Memories(board, 24)
+
+    code, _, err = command("--board", "icebreaker", "-o", tmp_path, top=too_large)
+    assert code == ExitCode.USER_ERROR and "48 block RAMs of 30 (18 too many)" in err
+    assert "Traceback" not in err and len(err.splitlines()) == 1
+    code, _, err = command("--board", "icebreaker", "-o", tmp_path, top=Slow)
+    assert code == ExitCode.CHECK_FAILED and "--allow-slow" in err
+    assert {n: (tmp_path / n).read_text() for n in before} == before
+    assert {path.name for path in tmp_path.iterdir()} == {*before, "failed"}
+    code, out, _ = command("--board", "icebreaker", "-o", tmp_path, "--allow-slow", top=Slow)
+    assert code == 0 and "NOT MET" in out
+    assert json.loads((tmp_path / "report.json").read_text())["timing_met"] is False
+    assert (tmp_path / "notes").read_text() == "mine" and not (tmp_path / "failed").exists()
+
+
+@pytest.mark.usefixtures("icebreaker")
+def test_another_clock_and_configuration(command: Any, tmp_path: Path) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text('base = "icebreaker"\nprm_rows = 16\n')
+    code, _, err = command(
+        "--board", "icebreaker", "-o", tmp_path / "out", "--clock", 24, "--config", config, "-q"
+    )
+    assert code == 0 and err == ""
+    content = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert content["clock_mhz"] == 24 and content["gops"] == pytest.approx(2 * 16 * 24 / 1e3)
+    assert content["config"]["name"] == "mine" and content["config"]["prm_rows"] == 16
