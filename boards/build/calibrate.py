@@ -74,9 +74,8 @@ def measure(family: Family, config: AccelConfig) -> dict[str, int]:
     """
     flow, yosys = flow_for(family), find_tool(YOSYS)
     core = core_for(config, array=mac_array(family, config))
-    ports = [getattr(core, name) for name in core.signature.members]
-    flat = [signal for port in ports for _, _, signal in _signals(port)]
-    text = rtlil.convert(_Alone(core), name=TOP, ports=flat, emit_src=False)
+    ports = [signal for _, _, signal in core.signature.flatten(core)]
+    text = rtlil.convert(_Alone(core), name=TOP, ports=ports, emit_src=False)
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / f"{TOP}.il").write_text(without_empty_contents(text), encoding="utf-8")
@@ -85,12 +84,6 @@ def measure(family: Family, config: AccelConfig) -> dict[str, int]:
             raise ToolError((folder / "yosys.log").read_text(encoding="utf-8")[-500:])
         used = flow.synthesised(cell_counts(folder))
     return {resource.name: count for resource, count in used.items()}
-
-
-def _signals(port):
-    if hasattr(port, "signature"):
-        return port.signature.flatten(port)
-    return [((), None, port)]
 
 
 def main() -> None:

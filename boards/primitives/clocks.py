@@ -91,19 +91,24 @@ def _gowin(device: str, input_hz: int) -> Iterator[PllSettings]:
 _SETTINGS = {Family.ICE40: _ice40, Family.ECP5: _ecp5, Family.GOWIN: _gowin}
 
 
+def frequencies(family: Family, device: str, input_hz: int) -> list[int]:
+    """Every whole number of hertz that the PLL can make, ascending."""
+    made = {s.output_hz for s in _SETTINGS[family](device, input_hz)}
+    return sorted(int(hz) for hz in made if hz.denominator == 1)
+
+
 def pll_settings(family: Family, device: str, input_hz: int, output_hz: int) -> PllSettings:
     """The PLL settings that make ``output_hz`` from ``input_hz``, the least divided first.
 
     Raises:
         ConfigError: no setting does; names the nearest frequencies that are possible.
     """
-    possible = list(_SETTINGS[family](device, input_hz))
-    exact = [s for s in possible if s.output_hz == output_hz]
+    exact = [s for s in _SETTINGS[family](device, input_hz) if s.output_hz == output_hz]
     if exact:
         return min(exact, key=lambda s: (s.reference, s.feedback))
-    whole = sorted({int(s.output_hz) for s in possible if s.output_hz.denominator == 1})
-    below = [hz for hz in whole if hz < output_hz][-1:]
-    above = [hz for hz in whole if hz > output_hz][:1]
+    possible = frequencies(family, device, input_hz)
+    below = [hz for hz in possible if hz < output_hz][-1:]
+    above = [hz for hz in possible if hz > output_hz][:1]
     nearest = " and ".join(f"{hz / MHZ:g}" for hz in below + above)
     raise ConfigError(
         f"the PLL of {device} cannot make {output_hz / MHZ:g} MHz from {input_hz / MHZ:g} MHz; "

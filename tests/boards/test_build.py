@@ -13,6 +13,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from accelc.boards.board import Board
+from accelc.boards.build import board as board_module
 from accelc.boards.build import build as build_module
 from accelc.boards.build.board import build_board, require_timing
 from accelc.boards.build.build import (
@@ -22,14 +23,14 @@ from accelc.boards.build.build import (
     build,
     without_empty_contents,
 )
-from accelc.boards.build.family import Resource
+from accelc.boards.build.family import Resource, Usage
 from accelc.boards.build.flows import flow_for
 from accelc.boards.build.report import report
 from accelc.boards.build.tools import YOSYS, FoundTool, Tool, find_tool
 from accelc.boards.memory.pins import SdramPins
 from accelc.boards.registry import BOARDS, find
 from accelc.command.main import ExitCode, run
-from accelc.isa.errors import ConfigError, TimingError, ToolError
+from accelc.isa.errors import ConfigError, DoesNotFitError, TimingError, ToolError
 
 
 class Echo(wiring.Component):
@@ -361,3 +362,36 @@ def test_another_clock_and_configuration(command: Any, tmp_path: Path) -> None:
     content = json.loads((tmp_path / "out" / "report.json").read_text())
     assert content["clock_mhz"] == 24 and content["gops"] == pytest.approx(2 * 16 * 24 / 1e3)
     assert content["config"]["name"] == "mine" and content["config"]["prm_rows"] == 16
+
+
+def too_large(board: Board, **excess: int) -> TooLargeError:
+    available = flow_for(board.family).available(board.platform())
+    return TooLargeError(
+        "device",
+        tuple(
+            Usage(resource=resource, cell=cell, used=n + excess.get(resource.name, 0), available=n)
+            for resource, (cell, n) in available.items()
+        ),
+    )
+
+
+def test_an_array_does_with_as_many_multipliers_as_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board = replace(find("ulx3s-25f"), options={})
+    tried: list[int | None] = []
+
+    def fail(board: Board, top: object, **_: Any) -> Build:
+        tried.append(board.options.get("dsps"))
+        raise too_large(board, **({"DSP": 9} if len(tried) == 1 else {"LUT": 3}))
+
+    monkeypatch.setattr(board_module, "build", fail)
+    monkeypatch.setattr(board_module, "board_top", lambda board: None)
+    # the second attempt's fault is what is told
+    with pytest.raises(DoesNotFitError, match="24291 LUTs of 24288 [(]3 too many[)]"):
+        build_board(board)
+    assert tried == [None, board.config.macs_per_cycle - 9]
+    tried.clear()
+    with pytest.raises(DoesNotFitError, match="DSPs"):  # the iCE40's array needs all of its blocks
+        build_board(find("icebreaker"))
+    assert len(tried) == 1
