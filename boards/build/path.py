@@ -9,10 +9,10 @@ from typing import Any
 #: type and port, and does so again for whatever drives a cell without a name.
 _CELL = re.compile(
     r"_(?:SB_|TRELLIS_|DFF|LUT\d|CCU2C|PFUMX|L6MUX21|MUX2_LUT|ALU_|DP16KD|DPX?9|SDPX?9|MULT\d|"
-    r"[IO]FS1P3DX|rPLL|EHXPLL|RAM16|DPR16|DO[AB]?\d*(?:_|$)|RDATA(?:_|$))|\$IOL$"
+    r"[IO]FS1P3DX|rPLL|EHXPLL|RAM16|DPR16|DO[AB]?\d*(?:_|$)|RDATA(?:_|$))"
 )
 #: What the tools invent where there is no name at all.
-_INVENTED = re.compile(r"^\$|\$(?:auto|abc|PACKER|nextpnr|techmap|signal)\b")
+_INVENTED = re.compile(r"^\$|\$(?:auto|abc|nextpnr|techmap|signal)\b|\$[A-Z]")
 #: The tiles of a memory that takes several RAMs.
 _TILE = re.compile(r"(?:\.\d+)+$")
 #: What Amaranth appends to tell signals of one name apart.
