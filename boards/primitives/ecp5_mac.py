@@ -1,4 +1,4 @@
-"""The matrix array on ECP5: an MULT18X18D each, and LUTs for what is more than the device has."""
+"""The matrix array on ECP5: an MULT18X18D for each product the device has one for, else LUTs."""
 
 from amaranth.hdl import (
     ClockSignal,
@@ -6,12 +6,12 @@ from amaranth.hdl import (
     Elaboratable,
     Instance,
     Module,
-    Mux,
     Signal,
     Value,
     signed,
 )
 
+from accelc.boards.primitives.ecp5_lut_multiplier import lut_multiplier
 from accelc.hw.mac import MacArray
 from accelc.isa.config import AccelConfig
 
@@ -51,18 +51,6 @@ def mult18x18d(a: Value, b: Value, product: Value) -> Instance:
     )
 
 
-def shift_and_add(x: Value, w: Value) -> Value:
-    """The signed 16-bit product of two ``signed(8)`` without a multiplication.
-
-    Yosys would map a multiplication to an MULT18X18D whether or not one is left.
-    """
-    parts = [Mux(w[bit], x, 0).as_signed() << bit for bit in range(8)]
-    parts[7] = -parts[7]
-    while len(parts) > 1:
-        parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0][:16].as_signed()
-
-
 class Ecp5MacArray(MacArray):
     """The portable array with an adder level per register and vendor multipliers.
 
@@ -95,7 +83,7 @@ class Ecp5MacArray(MacArray):
         x_q = Signal(signed(8), name=f"{name}_x", reset_less=True)
         w_q = Signal(signed(8), name=f"{name}_w", reset_less=True)
         product = Signal(signed(16), name=name, reset_less=True)
-        m.d.sync += [x_q.eq(x), w_q.eq(w), product.eq(shift_and_add(x_q, w_q))]
+        m.d.sync += [x_q.eq(x), w_q.eq(w), product.eq(lut_multiplier(m, x_q, w_q, name))]
         return product
 
 

@@ -11,8 +11,8 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from accelc.boards import primitives
 from accelc.boards.board import Family
+from accelc.boards.gate_level import cell_models
 from accelc.boards.primitives.arrays import mac_array, simulated_array
 from accelc.hw.verilog import component_rtlil, to_verilog
 from accelc.isa.config import AccelConfig
@@ -105,29 +105,25 @@ def stimuli(config: AccelConfig, inputs: dict[str, int], seed: int) -> np.ndarra
     return np.frombuffer(b"".join(words), np.uint32)
 
 
-#: What `compare_arrays` is called with: family, configuration, multipliers (None: enough), names of
-#: the Verilog files with models of the family's cells. Returns the array's Verilog.
-CompareArrays = Callable[[Family, AccelConfig, int | None, tuple[str, ...]], str]
+#: What `compare_arrays` is called with: family, configuration, multipliers (None: enough). Returns
+#: the array's Verilog.
+CompareArrays = Callable[[Family, AccelConfig, int | None], str]
 
 
 @pytest.fixture
 def compare_arrays(tmp_path: Path) -> CompareArrays:
     """Asserts that a family's array gives the portable one's sums, in the same cycles."""
 
-    def compare(
-        family: Family, config: AccelConfig, dsps: int | None, models: tuple[str, ...]
-    ) -> str:
+    def compare(family: Family, config: AccelConfig, dsps: int | None) -> str:
         seed = random.randrange(1 << 30)
         print("seed", seed)
         dut = Comparison(family, config, dsps)
         inputs = dut.inputs
         assert sum(inputs.values()) <= STIMULUS_BITS
-        folder = Path(primitives.__file__).parent
-        cells = [(folder / name).read_text() for name in models]
         harness = tmp_path / "harness.cpp"
         harness.write_text(HARNESS)
         design = to_verilog(component_rtlil(dut))
-        source = design + "\n".join(cells)
+        source = design + cell_models(family)
         library = ctypes.CDLL(str(build_library(source, harness, what="two arrays")))
         words = stimuli(config, inputs, seed)
         result = np.zeros(2, np.uint32)
