@@ -27,7 +27,7 @@ class Addresses(wiring.Component):
     -------
     set : ``In(ParamWrite())``
     restart : ``In(1)``
-        Go to the nest's first position, from the next cycle on.
+        Go to the nest's first position, from the next cycle on. Not in the cycle after a ``set``.
     step : ``In(1)``
         Go to the next position, from the next cycle on; after the last comes the first.
     row : ``Out(16)``
@@ -44,7 +44,8 @@ class Addresses(wiring.Component):
         The first row written of a line may be the last of the line before it: known after the
         first line since the parameters were set, which must not differ in that from start to start.
     tile_restart, tile_step : ``In(1)``
-        Begin to count tiles; go to the next tile. ``restart`` must follow in a later cycle.
+        Begin to count tiles, not in the cycle after a ``set``; go to the next tile, for the next
+        ``restart``.
     last_tile : ``Out(1)``
     table : ``Out(16)``
         The tile's row in wgt, or the row in prm.
@@ -111,29 +112,16 @@ class Addresses(wiring.Component):
         strides = [parameter(AluParam.SRC_1 + k, ROW_BITS) for k in range(LOOPS)]
         written_strides = [parameter(AluParam.DST_1 + k, ROW_BITS) for k in range(WRITTEN_LOOPS)]
 
-        # Counters start from 1: the count itself is the last value.
-        def counter(name: str, count: Signal, restart: Value, advance: Value, last: Value) -> None:
-            index = Signal(len(count), name=name, init=1, reset_less=True)
-            m.d.comb += last.eq(index == count)
-            with m.If(restart | (advance & last)):
-                m.d.sync += index.eq(1)
-            with m.Elif(advance):
-                m.d.sync += index.eq(index + 1)
-
         # A loop advances or wraps when all loops inside it are at their last value.
         advances: list[Value] = [
             self.step & self.last[k + 1 :].all() if k + 1 < LOOPS else self.step
             for k in range(LOOPS)
         ]
         for k, count in enumerate(counts):
-            counter(f"index_{k}", count, self.restart, advances[k], self.last[k])
-        counter(
-            "tile",
-            parameter(GemmParam.N_K, TILE_COUNT_BITS),
-            self.tile_restart,
-            self.tile_step,
-            self.last_tile,
-        )
+            last = _counter(m, f"loop_{k}", count, self.restart, advances[k])
+            m.d.comb += self.last[k].eq(last)
+        tiles = parameter(GemmParam.N_K, TILE_COUNT_BITS)
+        m.d.comb += self.last_tile.eq(_counter(m, "tile", tiles, self.tile_restart, self.tile_step))
         m.d.comb += [
             self.written_still.eq(~written_strides[-1].any()),
         ]
@@ -154,6 +142,22 @@ class Addresses(wiring.Component):
             bits = self.written_bits
             m.d.sync += self.lines_meet.eq(next_line[:bits] == written[:bits])
         return m
+
+
+def _counter(m: Module, name: str, count: Signal, restart: Value, advance: Value) -> Signal:
+    """Whether a loop is at its last value, from a register: the comparison is made ahead.
+
+    ``restart`` at least two cycles after ``count`` changed.
+    """
+    # what the loop's index will be next, counted from 1
+    ahead = Signal(len(count), name=f"{name}_ahead", init=2, reset_less=True)
+    single, last = Signal(name=f"{name}_single"), Signal(name=f"{name}_last")
+    m.d.sync += single.eq(count == 1)
+    with m.If(restart | (advance & last)):
+        m.d.sync += [ahead.eq(2), last.eq(single)]
+    with m.Elif(advance):
+        m.d.sync += [ahead.eq(ahead + 1), last.eq(ahead == count)]
+    return last
 
 
 def _chain(

@@ -214,7 +214,7 @@ class AluEngine(wiring.Component):
 
         # What comes next.
         pause = Signal(range(plan.passes))
-        m.d.comb += advance.eq(running & (pause == 0) & ~self.range_error)
+        m.d.comb += advance.eq(running & (pause == 0))
         with m.If(self.start):
             m.d.sync += [idle.eq(0), fetching.eq(1), lane.eq(0)]
         with m.If(fetching):
@@ -228,7 +228,7 @@ class AluEngine(wiring.Component):
             m.d.sync += pause.eq(Mux(pause == 0, plan.passes - 1, pause - 1))
         with m.If(advance & addresses.last.all()):
             m.d.sync += running.eq(0)
-        done = ~idle & ~fetching & ~loading & ~running & ~Cat(element[1:]).any()
+        done = ~idle & ~self.range_error & ~fetching & ~loading & ~running & ~Cat(element[1:]).any()
         with m.If(done):
             m.d.sync += lane.eq(lane + 1)
             with m.If(lane == config.block_out - 1):
@@ -245,6 +245,8 @@ class AluEngine(wiring.Component):
         )
         with m.If(beyond):
             m.d.sync += self.range_error.eq(1)
+        with m.If(self.range_error):
+            m.d.sync += [fetching.eq(0), loading.eq(0), running.eq(0)]
         return m
 
 

@@ -11,16 +11,13 @@ from accelc.hw.sequential.links import AddressPort, ArrayPort, WeightRead
 from accelc.hw.sequential.scratchpad import READ_CYCLES
 from accelc.isa.config import AccelConfig
 
-#: Rows that fire in consecutive cycles must not name the same accumulator: the addition has only
-#: the cycle between its read and its write.
-HAZARD_CYCLES = 1
-
 
 class GemmEngine(wiring.Component):
     """Loads a weight tile, streams its rows past it, and so on to the last tile.
 
     There is one tile in the array: the next one is read when the last row of its predecessor is on
-    its way. A row that reads the accumulator written by the row before it waits a cycle.
+    its way. A row that reads the accumulator which the row before it writes waits a cycle: read,
+    addition and write take one.
 
     Cycles: one per row, one per load but the first of a tile, two more per start before the first
     row; from the last row's issue to idle ``array.latency + 3``.
@@ -113,34 +110,39 @@ class GemmEngine(wiring.Component):
             array.mask.eq(Cat(taps > j for j in range(config.block_in))),
             restarts[0].eq(loading & (load == restart_load)),
             addresses.restart.eq(restarts[0]),
+            addresses.tile_restart.eq(restarts[0] & first_tile),
             addresses.written_restart.eq(restarts[read_at]),
         ]
 
-        # Rows.
+        # Rows. What is compared is compared a cycle ahead.
         column_ends = addresses.last[2:].all()
         line_ends = addresses.last[1:].all()
         fire = Signal()
-        new_line = Signal()
         if config.window:
-            column, fired = Signal(8, reset_less=True), Signal(reset_less=True)
-            due = column == Mux(fired, step_columns, first)
-            m.d.comb += fire.eq(column_ends & (~window | due))
-            with m.If(addresses.restart | (addresses.step & line_ends)):
-                m.d.sync += [column.eq(1), fired.eq(0)]
+            ahead, fired, due = Signal(8, reset_less=True), Signal(), Signal()
+            due_first, due_always = Signal(), Signal()
+            m.d.sync += [
+                due_first.eq(~window | (first == 1)),
+                due_always.eq(~window | (step_columns == 1)),
+            ]
+            m.d.comb += fire.eq(column_ends & due)
+            with m.If(restarts[0] | (addresses.step & line_ends)):
+                m.d.sync += [ahead.eq(2), fired.eq(0), due.eq(due_first)]
+            with m.Elif(addresses.step & column_ends & due):
+                m.d.sync += [ahead.eq(2), fired.eq(1), due.eq(due_always)]
             with m.Elif(addresses.step & column_ends):
-                m.d.sync += column.eq(Mux(due, 1, column + 1))
-                with m.If(due):
-                    m.d.sync += fired.eq(1)
+                m.d.sync += ahead.eq(ahead + 1)
+                m.d.sync += due.eq(ahead == Mux(fired, step_columns, first))
         else:
-            m.d.comb += fire.eq(1)
+            m.d.comb += fire.eq(column_ends)
         accumulates = ~(clear & first_tile)
-        hazard = (
-            fire
-            & accumulates
-            & (addresses.written_still | (new_line & addresses.lines_meet))
-            & Cat(fires[1 : 1 + HAZARD_CYCLES]).any()
-        )
-        advance = running & ~hazard & ~self.range_error
+        new_line, still, lines_meet = Signal(), Signal(), Signal()
+        m.d.sync += [
+            still.eq(accumulates & addresses.written_still),
+            lines_meet.eq(accumulates & addresses.lines_meet),
+        ]
+        hazard = fires[1] & (still | (new_line & lines_meet))
+        advance = running & ~hazard
         ends = advance & addresses.last.all()
         row_en = Signal()
         m.d.sync += row_en.eq(advance)
@@ -210,4 +212,6 @@ class GemmEngine(wiring.Component):
         )
         with m.If(beyond):
             m.d.sync += self.range_error.eq(1)
+        with m.If(self.range_error):
+            m.d.sync += [loading.eq(0), running.eq(0)]
         return m

@@ -53,7 +53,9 @@ class LoadedScratchpad(wiring.Component):
         word_bits = len(self.read.data)
         memory_bits = max(word_bits, beat_bits)
         depth = (word_bits << len(self.read.addr)) // memory_bits
-        m.submodules.memory = ram = memory.Memory(shape=memory_bits, depth=depth, init=[])
+        # even the smallest one: flip-flops are what these chips lack
+        ram = memory.Memory(shape=memory_bits, depth=depth, init=[], attrs={"ram_style": "block"})
+        m.submodules.memory = ram
         write, read = ram.write_port(granularity=beat_bits), ram.read_port()
         beat = chunk_order(self.config, self.write.addr) if self.vector else self.write.addr
         slot_bits = ceil_log2(memory_bits // beat_bits)
