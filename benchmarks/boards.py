@@ -121,13 +121,13 @@ def _simulated_cycles(board: Board, artifact: Artifact) -> int:
     Raises:
         DeviceError: they are not those of the functional simulator.
     """
-    expected, session = Session(artifact), Session(artifact, f"sim:{board.name}")
-    inputs = random_inputs(session.inputs, seed=0)
-    right, outputs = expected.run(inputs), session.run(inputs)
-    for name, value in right.items():
-        if outputs[name].tobytes() != value.tobytes():
-            raise DeviceError(f"{board.name} computes another {name} than the functional simulator")
-    return session.cycles
+    with Session(artifact) as expected, Session(artifact, f"sim:{board.name}") as session:
+        inputs = random_inputs(session.inputs, seed=0)
+        right, outputs = expected.run(inputs), session.run(inputs)
+        for name, value in right.items():
+            if outputs[name].tobytes() != value.tobytes():
+                raise DeviceError(f"{board.name} and the functional simulator differ in {name}")
+        return session.cycles
 
 
 def cycles(board: Board, model: Path) -> int:

@@ -9,6 +9,8 @@ import re
 import threading
 import time
 import tty
+import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -120,6 +122,32 @@ def _load_library(path: Path) -> ctypes.CDLL:
     return lib
 
 
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """What is known of a simulation that has ended."""
+
+    cycles: int
+    violations: int
+    first_rule: int
+    #: In femtoseconds since power up.
+    first_time: int
+
+
+def _finish(lib: ctypes.CDLL, handle: int, thread: threading.Thread, slave: int) -> _End:
+    """End a simulation and free what it holds."""
+    lib.board_stop(handle)
+    thread.join()
+    end = _End(
+        cycles=lib.board_cycles(handle),
+        violations=lib.board_violations(handle),
+        first_rule=lib.board_first_rule(handle),
+        first_time=lib.board_first_time(handle),
+    )
+    lib.board_delete(handle)
+    os.close(slave)
+    return end
+
+
 class SimulatedPort:
     """A running simulation of a board; ``port`` is what to open instead of ``/dev/ttyUSB0``.
 
@@ -130,22 +158,20 @@ class SimulatedPort:
     def __init__(self, board: Board, library: Path, cycles_per_bit: int, seed: int) -> None:
         """Power up; `simulated_port` makes the arguments."""
         self.board = board
-        self._thread: threading.Thread | None = None
-        self._final: tuple[int, int] = (0, 0)
-        self._library = _load_library(library)
-        master, self._slave = os.openpty()
+        self._end = _End(cycles=0, violations=0, first_rule=0, first_time=0)
+        self._library = lib = _load_library(library)
+        master, slave = os.openpty()
         os.set_blocking(master, False)
         # Kept open here, so that the line stays up while the host opens and closes it.
-        tty.setraw(self._slave)
-        self.port: str = os.ttyname(self._slave)
-        self._handle = self._library.board_new(master, cycles_per_bit, seed)
-        self._thread = threading.Thread(
-            target=self._library.board_run,
-            args=(self._handle,),
-            name=f"sim:{board.name}",
-            daemon=True,
+        tty.setraw(slave)
+        self.port: str = os.ttyname(slave)
+        self._handle = lib.board_new(master, cycles_per_bit, seed)
+        thread = threading.Thread(
+            target=lib.board_run, args=(self._handle,), name=f"sim:{board.name}", daemon=True
         )
-        self._thread.start()
+        thread.start()
+        # also when the program ends or forgets the port
+        self._finish = weakref.finalize(self, _finish, lib, self._handle, thread, slave)
 
     def __enter__(self) -> "SimulatedPort":
         return self
@@ -160,25 +186,21 @@ class SimulatedPort:
         with contextlib.suppress(DeviceError) if kind else contextlib.nullcontext():
             self.close()
 
-    def __del__(self) -> None:
-        with contextlib.suppress(DeviceError):
-            self.close()
-
     def __repr__(self) -> str:
         return f"<SimulatedPort of {self.board.name} at {self.port}>"
 
     @property
     def cycles(self) -> int:
         """Clock cycles since power up."""
-        if self._thread is None:
-            return self._final[0]
+        if not self._finish.alive:
+            return self._end.cycles
         return self._library.board_cycles(self._handle)
 
     @property
     def violations(self) -> int:
         """Rules of the SDRAM that the board broke so far."""
-        if self._thread is None:
-            return self._final[1]
+        if not self._finish.alive:
+            return self._end.violations
         return self._library.board_violations(self._handle)
 
     @property
@@ -192,7 +214,7 @@ class SimulatedPort:
         return bool(bits & 1), bool(bits & 2), bool(bits & 4)
 
     def _running(self) -> int:
-        if self._thread is None:
+        if not self._finish.alive:
             raise DeviceError(f"the simulation of {self.board.name} has ended")
         return self._handle
 
@@ -228,23 +250,13 @@ class SimulatedPort:
         Raises:
             DeviceError: the board broke a rule of its SDRAM.
         """
-        thread = self._thread
-        if thread is None:
+        end = self._finish()
+        if end is None:
             return
-        self._library.board_stop(self._handle)
-        thread.join()
-        self._final = (self.cycles, self.violations)
-        first = (
-            self._library.board_first_rule(self._handle),
-            self._library.board_first_time(self._handle),
-        )
-        self._thread = None
-        self._library.board_delete(self._handle)
-        os.close(self._slave)
-        if self.violations:
-            raise DeviceError(
-                f"{self.board.name} broke rules of its SDRAM: {describe(self.violations, *first)}"
-            )
+        self._end = end
+        if end.violations:
+            report = describe(end.violations, end.first_rule, end.first_time)
+            raise DeviceError(f"{self.board.name} broke rules of its SDRAM: {report}")
 
 
 def simulated_port(
