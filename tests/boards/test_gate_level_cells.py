@@ -149,6 +149,89 @@ def test_gowin_block_ram_reads_what_was_written_in_any_width(
     run(gowin_ram(cell, bits) + ram_benches(pairs, byte) + cell_models(Family.GOWIN), cell)
 
 
+#: A product with up to three registers on its way, all with one enable and one reset.
+_MULTIPLIER_BENCH = """
+module bench #(parameter W = 18, IN = 0, PIPE = 0, OUT = 0) (input clk, output reg wrong);
+    reg signed [W - 1:0] a = 0, b = 0;
+    reg ce = 1, reset = 1;
+    wire [2 * W - 1:0] p;
+    dut #(.W(W), .IN(IN), .PIPE(PIPE), .OUT(OUT)) dut (clk, ce, reset, a, b, p);
+
+    reg signed [W - 1:0] a1 = 0, b1 = 0;
+    reg signed [2 * W - 1:0] p1 = 0, p2 = 0;
+    wire signed [W - 1:0] a_used = IN ? a1 : a, b_used = IN ? b1 : b;
+    wire signed [2 * W - 1:0] product = a_used * b_used;
+    wire signed [2 * W - 1:0] piped = PIPE ? p1 : product;
+    always @(posedge clk) begin
+        wrong <= p !== (OUT ? p2 : piped);
+        if (reset) {a1, b1, p1, p2} <= 0;
+        else if (ce) {a1, b1, p1, p2} <= {a, b, product, piped};
+        a <= $urandom;
+        b <= $urandom;
+        ce <= $urandom;
+        reset <= ($urandom & 15) == 0;
+    end
+    initial wrong = 0;
+endmodule
+"""
+
+
+def multiplier_benches(width: int) -> str:
+    instances = [
+        f"bench #({width}, {k & 1}, {k >> 1 & 1}, {k >> 2}) b{k} (clk, wrong[{k}]);"
+        for k in range(8)
+    ]
+    body = "\n".join(instances)
+    return (
+        f"{_MULTIPLIER_BENCH}\nmodule accel (input clk, output [7:0] wrong);\n{body}\nendmodule\n"
+    )
+
+
+#: Clock, enable and reset by the second of four pins, as a parameter says.
+_MULT18X18D = f"""
+module dut #(parameter W = 18, IN = 0, PIPE = 0, OUT = 0) (
+    input clk, ce, reset, input [17:0] a, b, output [35:0] p
+);
+    MULT18X18D #(
+        .REG_INPUTA_CLK(IN ? "CLK1" : "NONE"), .REG_INPUTA_CE("CE1"), .REG_INPUTA_RST("RST1"),
+        .REG_INPUTB_CLK(IN ? "CLK1" : "NONE"), .REG_INPUTB_CE("CE1"), .REG_INPUTB_RST("RST1"),
+        .REG_PIPELINE_CLK(PIPE ? "CLK1" : "NONE"),
+        .REG_PIPELINE_CE("CE1"), .REG_PIPELINE_RST("RST1"),
+        .REG_OUTPUT_CLK(OUT ? "CLK1" : "NONE"), .REG_OUTPUT_CE("CE1"), .REG_OUTPUT_RST("RST1")
+    ) multiplier (
+        {pins("A", "a", 18)}, {pins("B", "b", 18)}, {pins("P", "p", 36)},
+        .SIGNEDA(1'b1), .SIGNEDB(1'b1), .SOURCEA(1'b0), .SOURCEB(1'b0),
+        .CLK0(1'b0), .CLK1(clk), .CLK2(1'b0), .CLK3(1'b0),
+        .CE0(1'b0), .CE1(ce), .CE2(1'b1), .CE3(1'b0),
+        .RST0(1'b1), .RST1(reset), .RST2(1'b0), .RST3(1'b1)
+    );
+endmodule
+"""
+
+
+def gowin_multiplier(width: int) -> str:
+    return f"""
+module dut #(parameter W = {width}, IN = 0, PIPE = 0, OUT = 0) (
+    input clk, ce, reset, input [{width - 1}:0] a, b, output [{2 * width - 1}:0] p
+);
+    MULT{width}X{width} #(.AREG(IN), .BREG(IN), .PIPE_REG(PIPE), .OUT_REG(OUT)) multiplier (
+        .A(a), .B(b), .SIA({width}'b0), .SIB({width}'b0), .ASIGN(1'b1), .BSIGN(1'b1),
+        .ASEL(1'b0), .BSEL(1'b0), .CE(ce), .CLK(clk), .RESET(reset), .DOUT(p)
+    );
+endmodule
+"""
+
+
+def test_ecp5_multiplier_has_the_registers_it_is_asked_for() -> None:
+    run(_MULT18X18D + multiplier_benches(18) + cell_models(Family.ECP5), "MULT18X18D")
+
+
+@pytest.mark.parametrize("width", [9, 18])
+def test_gowin_multiplier_has_the_registers_it_is_asked_for(width: int) -> None:
+    verilog = gowin_multiplier(width) + multiplier_benches(width) + cell_models(Family.GOWIN)
+    run(verilog, f"MULT{width}X{width}")
+
+
 #: What boards are made of, small: RTL that Yosys maps to each kind of cell. Reading where another
 #: port writes is defined in RTL, undefined in the chips, and has to be made up for by Yosys.
 DESIGNS = {
