@@ -44,10 +44,13 @@ class GowinFlow(FamilyFlow):
     tools = (YOSYS, _NEXTPNR, _PACK)
 
     def prepare(self) -> tuple[str, ...]:
-        return tuple(
-            f"setparam -set COLLISION_X_MASK 1'1 {modules}/t:$memrd_v2 {modules}/r:CLK_ENABLE=1 %i"
-            for modules in _NO_COLLISIONS
+        # Without collisions to mind, a block RAM needs no logic around it.
+        collisions = (
+            f"setparam -set COLLISION_X_MASK 1'1 {unit}/t:$memrd_v2 {unit}/r:CLK_ENABLE=1 %i"
+            for unit in _NO_COLLISIONS
         )
+        blocks = (f'setattr -set ram_style "block" {unit}/m:*' for unit in _BLOCK_RAM)
+        return (*collisions, *blocks)
 
     def synthesis(self) -> tuple[str, ...]:
         # GW1N has the same cells. Multiplexers behind the LUTs save levels, but their LUTs must
