@@ -25,7 +25,8 @@ _SDRAM = SdramChip(
     twr_ns=15.0,
     trrd_ns=14.0,
     trfc_ns=63.0,
-    refresh_ms=64.0,
+    # 4096 refreshes in 64 ms, for 2048 rows
+    refresh_ms=32.0,
     init_us=200.0,
 )
 

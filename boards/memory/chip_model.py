@@ -11,9 +11,10 @@ from amaranth.lib.wiring import Out
 from accelc.boards.memory.chips import SdramChip
 from accelc.isa.errors import ConfigError
 
-#: The Verilog module that :func:`chip_verilog` makes, with the data sheet's figures inside.
-CHIP = "sdram_chip"
 _SOURCE = Path(__file__).with_name("chip_model.v")
+
+#: The name of :func:`chip_verilog`'s module unless another one is asked for.
+CHIP = "sdram_chip"
 
 #: What a violation's number (``first_rule``) says.
 RULES = {
@@ -53,7 +54,12 @@ def describe(violations: int, first_rule: int, first_time: int) -> str:
 
 
 def chip_verilog(
-    chip: SdramChip, clock_hz: int, *, io_cycles: int = 0, name: str = CHIP, model: bool = True
+    chip: SdramChip,
+    clock_hz: int,
+    *,
+    io_cycles: int = 0,
+    name: str = CHIP,
+    model: bool = True,
 ) -> str:
     """Verilog of ``chip`` at a clock.
 
@@ -104,6 +110,7 @@ def with_chip(
     *,
     io_cycles: int = 0,
     top: str = "accel",
+    model: bool = True,
 ) -> str:
     """A simulation's source: a design with its chip attached, under the design's own name.
 
@@ -115,8 +122,10 @@ def with_chip(
         Of the design, RTL or netlist; its top module is ``top``.
     component
         What the ports are those of; its member ``sdram`` is :class:`SdramPins`.
+    chip, clock_hz, io_cycles, model
+        See :func:`chip_verilog`.
     """
-    inside = f"{top}_and_chip"
+    inside, chip_name = f"{top}_alone", f"{top}_chip"
     header = re.compile(rf"^module {top}\b(?=\s*[(#;])", flags=re.MULTILINE)
     renamed, found = header.subn(f"module {inside}", verilog)
     if found != 1:
@@ -142,10 +151,11 @@ def with_chip(
         f"module {top} (\n  {listed}\n);",
         *wires,
         f"  {inside} user ({', '.join(inner)});",
-        f"  {CHIP} chip ({', '.join(outer)});",
+        f"  {chip_name} chip ({', '.join(outer)});",
         "endmodule\n",
     ]
-    return renamed + chip_verilog(chip, clock_hz, io_cycles=io_cycles) + "\n".join(lines)
+    own = chip_verilog(chip, clock_hz, io_cycles=io_cycles, name=chip_name, model=model)
+    return renamed + own + "\n".join(lines)
 
 
 def _times(chip: SdramChip, clock_hz: int) -> dict[str, int]:
@@ -170,4 +180,5 @@ def _times(chip: SdramChip, clock_hz: int) -> dict[str, int]:
         "TINIT": chip.init_us * 1e3,
     }
     times = {key: int(Fraction(value).limit_denominator(1000) * 10**6) for key, value in ns.items()}
+    times["TWR"] = max(times["TWR"], chip.twr_cycles * period)
     return {"PERIOD": period, "TMRD": chip.tmrd_cycles * period, **times}

@@ -30,6 +30,8 @@ class SdramChip:
     twr_ns: float
     trrd_ns: float
     trfc_ns: float
+    #: Cycles that ``twr`` lasts at least: most data sheets count it in cycles.
+    twr_cycles: int = 2
     #: Cycles between MODE REGISTER SET and the next command.
     tmrd_cycles: int = 2
     #: All rows must be refreshed within this time.

@@ -79,6 +79,7 @@ class SdramTiming:
         # A decision takes effect two cycles later, and so does the count of this distance.
         activate = max(n(chip.trcd_ns), n(chip.trrd_ns), 2)
         active = max(n(chip.tras_min_ns), n(chip.trc_ns) - precharge, activate)
+        write_recovery = max(n(chip.twr_ns), chip.twr_cycles, 1)
         rows = 1 << chip.row_bits
         interval_ns = chip.refresh_ms * 1e6 / (rows + MAX_OWED)
         return cls(
@@ -88,7 +89,7 @@ class SdramTiming:
             activate=activate,
             active=active,
             read_to_precharge=max(burst, active - activate),
-            write_to_precharge=max(burst - 1 + max(n(chip.twr_ns), 1), active - activate),
+            write_to_precharge=max(burst - 1 + write_recovery, active - activate),
             read_to_write=cas + burst + 1,
             refresh=max(n(chip.trfc_ns), 1),
             mode=max(chip.tmrd_cycles, 1),

@@ -4,21 +4,24 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from amaranth.back import rtlil
 from amaranth.lib import wiring
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
 from accelc.boards.memory.block import BlockMemory
-from accelc.boards.memory.chip_model import with_chip
+from accelc.boards.memory.chip_model import REPORTS, RULES, with_chip
 from accelc.boards.memory.chips import SdramChip
 from accelc.boards.memory.sdram import SdramMemory
 from accelc.boards.memory.spram import SpramMemory
-from accelc.hw.verilog import component_rtlil, to_verilog
+from accelc.boards.memory.timing import SdramTiming
+from accelc.hw.verilog import component_rtlil, core_ports, to_verilog
 from accelc.isa.config import AccelConfig
 from accelc.sim.verilator import TOP, find_verilator, make_flags
 
@@ -132,8 +135,8 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("VERILATOR_ROOT", str(tool.root))
 
 
-def simulate(folder: Path, text: str, tests: int, **settings: object) -> None:
-    """Build ``text`` and run the testbenches on it; all ``tests`` must pass."""
+def simulate(folder: Path, text: str, module: str, tests: int, **settings: object) -> None:
+    """Build ``text`` and run the testbenches of ``module`` on it; all ``tests`` must pass."""
     print(settings)
     source, ports = folder / f"{TOP}.v", folder / "ports.vlt"
     source.write_text(text)
@@ -147,7 +150,7 @@ def simulate(folder: Path, text: str, tests: int, **settings: object) -> None:
         timescale=("1ns", "1ps"),
     )
     results = runner.test(
-        test_module="cocotb_memory",
+        test_module=module,
         hdl_toplevel=TOP,
         test_dir=HERE,
         build_dir=folder / "build",
@@ -172,6 +175,7 @@ def test_traffic(name: str, tmp_path: Path, tools: None) -> None:
     simulate(
         tmp_path,
         memory_verilog(case),
+        "cocotb_memory",
         4,
         seed=random.randrange(1 << 30),
         nbytes=case.nbytes,
@@ -181,4 +185,138 @@ def test_traffic(name: str, tmp_path: Path, tools: None) -> None:
         rounds=case.rounds,
         boundaries=[0, case.nbytes // 2, case.nbytes - (2 << 12)],
         masks=case.masks,
+    )
+
+
+#: A master that reads and writes at random, within a few rows of every bank.
+TRAFFIC = """
+module traffic (
+  input clk, input rst,
+  output [31:0] bus_araddr, output [7:0] bus_arlen, output bus_arvalid, input bus_arready,
+  output [31:0] bus_awaddr, output [7:0] bus_awlen, output bus_awvalid, input bus_awready,
+  output [63:0] bus_wdata, output [7:0] bus_wstrb, output bus_wvalid, input bus_wready,
+  output bus_wlast, input bus_bvalid, output bus_bready,
+  input bus_rvalid, output bus_rready, output reg [31:0] beats
+);
+  reg [31:0] noise;
+  reg [13:6] ar, aw;
+  reg [2:0] arlen, awlen;
+  reg reading, writing, filling;
+  reg [2:0] left;
+  assign bus_araddr = {ar, 6'd0};
+  assign bus_arlen = arlen;
+  assign bus_arvalid = reading;
+  assign bus_awaddr = {aw, 6'd0};
+  assign bus_awlen = awlen;
+  assign bus_awvalid = writing;
+  assign bus_wvalid = filling;
+  assign bus_wdata = {2{noise}};
+  assign bus_wstrb = 8'hff;
+  assign bus_wlast = left == 0;
+  assign bus_bready = 1;
+  assign bus_rready = 1;
+  always @(posedge clk)
+    if (rst) begin
+      noise <= 32'h2545f491;
+      {reading, writing, filling} <= 0;
+      beats <= 0;
+    end else begin
+      noise <= {noise[30:0], noise[31] ^ noise[21] ^ noise[1] ^ noise[0]};
+      beats <= beats + (bus_rvalid & bus_rready) + (bus_wvalid & bus_wready);
+      if (!reading || bus_arready) begin
+        reading <= noise[2:0] != 0;
+        ar <= noise[13:6];
+        arlen <= noise[16:14] & noise[19:17];
+      end
+      if (writing && bus_awready) writing <= 0;
+      if (filling && bus_wready) begin
+        left <= left - 1;
+        if (left == 0) filling <= 0;
+      end
+      if (!writing && !filling && noise[20]) begin
+        writing <= 1;
+        filling <= 1;
+        aw <= noise[31:24];
+        awlen <= noise[3:1] & noise[6:4];
+        left <= noise[3:1] & noise[6:4];
+      end
+    end
+endmodule
+"""
+
+
+def mutations(timing: SdramTiming) -> dict[str, tuple[SdramTiming, list[str]]]:
+    """Every distance shortened by one and the rules of which one is then broken first."""
+    shorter = {
+        "cas": ["mode register"],
+        "precharge": ["tRP"],
+        "activate": ["tRCD"],
+        "active": ["tRAS (min)", "tRC"],
+        "read_to_precharge": ["cut short"],
+        "write_to_precharge": ["tWR"],
+        "read_to_write": ["at a time"],
+        "refresh": ["tRFC"],
+    }
+    cases = {
+        name: (dataclasses.replace(timing, **{name: getattr(timing, name) - 1}), rules)
+        for name, rules in shorter.items()
+    }
+    # The controller needs some cycles itself until its first command.
+    hasty = dataclasses.replace(timing, mode=timing.mode - 6)
+    # Both are counted in intervals of a refresh; a few of those may be late.
+    early = dataclasses.replace(timing, power_up=timing.power_up - timing.refresh_interval)
+    late = dataclasses.replace(timing, refresh_interval=timing.refresh_interval * 5 // 4)
+    return {
+        "unchanged": (timing, []),
+        **cases,
+        "mode": (hasty, ["tMRD"]),
+        "power_up": (early, ["pause after power-up"]),
+        "refresh_interval": (late, ["refreshes overdue"]),
+    }
+
+
+def mutants(case: Case, timings: dict[str, SdramTiming]) -> str:
+    """A top with controllers of these timings, each with traffic and chip of its own."""
+    assert case.sdram is not None
+    texts, instances, ports = [TRAFFIC], [], ["input clk", "input rst"]
+    for name, timing in timings.items():
+        memory = SdramMemory(case.config, case.sdram, case.clock_hz, timing=timing)
+        top = f"mutant_{name}"
+        text = to_verilog(rtlil.convert(memory, name=top, ports=core_ports(memory), emit_src=False))
+        texts.append(
+            with_chip(text, memory, case.sdram, case.clock_hz, top=top, model=len(texts) == 1)
+        )
+        reports = {**REPORTS, "beats": 32}
+        ports += [f"output [{bits - 1}:0] {name}_{what}" for what, bits in reports.items()]
+        wires = [what for what in core_ports(memory) if what.startswith("bus_")]
+        widths = {what: len(value) for what, (value, _) in core_ports(memory).items()}
+        driven = [what for what in wires if re.search(rf"\b{what}\b", TRAFFIC)]
+        instances += [f"  wire [{widths[what] - 1}:0] {name}_{what};" for what in driven]
+        joined = "".join(f", .{what}({name}_{what})" for what in driven)
+        chip = "".join(f", .{what}({name}_{what})" for what in REPORTS)
+        instances += [
+            f"  traffic {name}_traffic (.clk(clk), .rst(rst), .beats({name}_beats){joined});",
+            f"  {top} {name} (.clk(clk), .rst(rst){joined}{chip});",
+        ]
+    listed = ", ".join(ports)
+    return "".join(texts) + "\n".join([f"module {TOP} ({listed});", *instances, "endmodule\n"])
+
+
+def test_mutations(tmp_path: Path, tools: None) -> None:
+    # Slow enough for every distance to be longer than the controller's own minimum.
+    chip = dataclasses.replace(CHIP16, trcd_ns=30.0, tmrd_cycles=8)
+    case = dataclasses.replace(CASES["sdram 16/8"], sdram=chip)
+    cases = mutations(SdramTiming.of(chip, case.clock_hz, burst=4))
+    expected = {
+        name: [number for number, text in RULES.items() if any(rule in text for rule in rules)]
+        for name, (_, rules) in cases.items()
+    }
+    assert all(bool(expected[name]) == bool(rules) for name, (_, rules) in cases.items())
+    simulate(
+        tmp_path,
+        mutants(case, {name: timing for name, (timing, _) in cases.items()}),
+        "cocotb_mutations",
+        1,
+        expected=expected,
+        cycles=80_000,
     )
