@@ -1,7 +1,7 @@
 """Executes checked requests, byte by byte, and says what goes into the answer."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
 
@@ -9,7 +9,6 @@ from accelc.boards.link.protocol import (
     CRC_BYTES,
     DELIMITER,
     PAGE_BYTES,
-    READ_BYTES,
     REQUEST_HEADER,
     SYNC,
     VERSION,
@@ -22,8 +21,18 @@ from accelc.isa.config import AccelConfig
 
 # Places of the fields of REQUEST_HEADER.
 _COMMAND, _SESSION, _SEQUENCE, _TAG, _LENGTH, _ADDRESS = 0, 1, 3, 4, 6, 8
+_PAGE_BITS = exact_log2(PAGE_BYTES)
 # The end of an answer.
 _EXPECTED, _STATUS, _CRC, _BORDER = 0, 1, 2, 2 + CRC_BYTES
+
+
+class _Source(enum.Enum, shape=2):
+    """Where a byte of an answer comes from."""
+
+    STATE = 0
+    KEPT = 1
+    BUFFER = 2
+    BUS = 3
 
 
 class Executor(wiring.Component):
@@ -94,8 +103,16 @@ class Executor(wiring.Component):
         self._region = Signal(2)
         bits = max(ceil_log2(memory_bytes), LITE_ADDRESS_BITS, exact_log2(PAGE_BYTES))
         self._address = Signal(bits)
-        self._length = Signal(range(READ_BYTES + 1))
+        # Ones' complement of the bytes left: all ones are none. It and the address within its page
+        # are cleared, then loaded by adding to them: that spares a choice in front of each bit.
+        self._left = Signal(_PAGE_BITS)
+        self._term = Signal(_PAGE_BITS)
+        self._clear = Signal()
+        self._load_address = Signal()
+        self._load_length = Signal()
         self._status = Signal(Status)
+        self._wrong = Signal()
+        self._code = Signal(Status)
         # What the board knows from request to request: session, then expected sequence number.
         # It turns by a byte at a time, so that one comparator and one adder serve all of it.
         self._kept = Signal(24)
@@ -105,6 +122,9 @@ class Executor(wiring.Component):
         self._zero = Signal()
         self._advance = Signal()
         self._finished = Signal()
+        self._source = Signal(_Source)
+        # The byte of a bus that is read.
+        self._word = Signal(8)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -116,7 +136,17 @@ class Executor(wiring.Component):
             m.d.sync += kept.eq(Cat(kept[8:], Mux(self._zero, 0, turned)))
 
         index, answer = self.index, self.answer
-        m.d.comb += answer.payload.byte.eq(DELIMITER)
+        # Where the answer's next byte is from; what is left over is a status or a delimiter.
+        with m.Switch(self._source):
+            with m.Case(_Source.KEPT):
+                m.d.comb += answer.payload.byte.eq(following)
+            with m.Case(_Source.BUFFER):
+                m.d.comb += answer.payload.byte.eq(self.byte)
+            with m.Case(_Source.BUS):
+                m.d.comb += answer.payload.byte.eq(self._word)
+            with m.Default():
+                state = Mux(answer.payload.border, DELIMITER, self._status)
+                m.d.comb += answer.payload.byte.eq(state)
         step, restart, loaded = Signal(), Signal(), Signal()
         with m.If(step | restart):
             m.d.sync += loaded.eq(0)
@@ -140,23 +170,27 @@ class Executor(wiring.Component):
                     m.d.sync += self._status.eq(Status.CHECKSUM)
                     m.next = "border"
             with m.State("border"):
-                m.d.comb += [answer.valid.eq(1), answer.payload.border.eq(1)]
+                m.d.comb += [self._clear.eq(1), answer.valid.eq(1), answer.payload.border.eq(1)]
                 with m.If(answer.ready):
                     m.next = "header"
             with m.State("header"):
                 self._header(m, loaded, step)
-                with m.If(step & (index == REQUEST_HEADER.size - 1)):
+                m.d.comb += self._source.eq(Mux(index[1], _Source.KEPT, _Source.BUFFER))
+                with m.If(step & (index[:4] == REQUEST_HEADER.size - 1)):
                     m.next = "data"
             with m.State("data"):
                 with m.If(loaded):
-                    with m.If(self._sync | (self._length == 0) | (self._status != Status.OK)):
+                    with m.If(self._sync | self._left.all() | (self._status != Status.OK)):
                         m.d.comb += restart.eq(1)
                         m.next = "end"
                     with m.Elif(self.core_busy & (self._region == Region.MEMORY)):
-                        m.d.sync += self._status.eq(Status.BUSY)
+                        m.d.comb += [self._code.eq(Status.BUSY), self._wrong.eq(1)]
                     with m.Else():
                         m.d.comb += [go.eq(1), step.eq(done)]
-                m.d.comb += self.record.eq(self._region[1] & ~self._write)
+                m.d.comb += [
+                    self.record.eq(self._region[1] & ~self._write),
+                    self._source.eq(Mux(self._region[1], _Source.BUFFER, _Source.BUS)),
+                ]
             with m.State("end"):
                 m.d.comb += answer.valid.eq(1)
                 with m.Switch(index[:3]):
@@ -164,11 +198,11 @@ class Executor(wiring.Component):
                         advance = self._write & ~self._sync & (self._status == Status.OK)
                         m.d.comb += [
                             self._advance.eq(advance),
-                            answer.payload.byte.eq(following),
+                            self._source.eq(_Source.KEPT),
                             self._turn.eq(answer.ready),
                         ]
                     with m.Case(_STATUS):
-                        m.d.comb += answer.payload.byte.eq(self._status)
+                        pass
                     with m.Case(_BORDER):
                         m.d.comb += answer.payload.border.eq(1)
                     with m.Default():
@@ -179,13 +213,18 @@ class Executor(wiring.Component):
                     m.next = "idle"
         self._access(m, go, done, refused)
         with m.If(done):
-            page = exact_log2(PAGE_BYTES)
-            m.d.sync += [
-                self._address[:page].eq(self._address[:page] + 1),
-                self._length.eq(self._length - 1),
-            ]
-            with m.If(refused):
-                m.d.sync += self._status.eq(Status.ACCESS)
+            m.d.comb += [self._code.eq(Status.ACCESS), self._wrong.eq(refused)]
+        page = self._address[:_PAGE_BITS]
+        with m.If(self._clear):
+            m.d.sync += [page.eq(0), self._left.eq(0)]
+        with m.Else():
+            with m.If(self._load_address | done):
+                m.d.sync += page.eq((Cat(done, page) + Cat(done, self._term))[1:])
+            with m.If(self._load_length | done):
+                m.d.sync += self._left.eq((Cat(done, self._left) + Cat(done, self._term))[1:])
+        # The first thing that is wrong counts.
+        with m.If(self._wrong & (self._status == Status.OK)):
+            m.d.sync += self._status.eq(self._code)
         return m
 
     def _header(self, m: Module, loaded: Signal, step: Signal) -> None:
@@ -194,12 +233,10 @@ class Executor(wiring.Component):
         differs = Signal()
         m.d.comb += differs.eq(byte != self._kept[:8])
 
-        def fail(status: Status) -> None:
-            """Keep the first thing that is wrong."""
-            with m.If(self._status == Status.OK):
-                m.d.sync += self._status.eq(status)
+        def fail(status: Status, when: Value) -> None:
+            m.d.comb += [self._code.eq(status), self._wrong.eq(when)]
 
-        with m.If(loaded), m.Switch(self.index):
+        with m.If(loaded), m.Switch(self.index[:4]):
             with m.Case(_COMMAND):
                 known = Signal()
                 m.d.comb += [
@@ -207,45 +244,42 @@ class Executor(wiring.Component):
                     known.eq((byte[4:] == VERSION) & ~byte[1:3].all()),
                 ]
                 m.d.sync += [self._write.eq(byte[0]), self._region.eq(byte[1:3])]
-                with m.If(~known):
-                    fail(Status.VERSION)
-                with m.Elif(self._status == Status.OK):
-                    m.d.sync += self._sync.eq((byte & SYNC).any())
+                fail(Status.VERSION, ~known)
+                good = known & (self._status == Status.OK)
+                m.d.sync += self._sync.eq((byte & SYNC).any() & good)
             with m.Case(_SESSION, _SESSION + 1):
                 m.d.comb += [step.eq(1), self._turn.eq(1), self._adopt.eq(self._sync)]
-                with m.If(differs):
-                    fail(Status.SESSION)
+                fail(Status.SESSION, differs)
             with m.Case(_SEQUENCE):
                 m.d.comb += [step.eq(1), self._turn.eq(1)]
                 with m.If(self._sync):
                     # Nothing is wrong with another session, but then counting starts again.
                     m.d.comb += self._zero.eq(self._status == Status.SESSION)
                     m.d.sync += self._status.eq(Status.OK)
-                with m.Elif(differs):
-                    fail(Status.SEQUENCE)
+                with m.Else():
+                    fail(Status.SEQUENCE, differs)
             with m.Case(_TAG, _TAG + 1):
-                m.d.comb += [
-                    answer.valid.eq(1),
-                    answer.payload.byte.eq(byte),
-                    step.eq(answer.ready),
-                ]
+                m.d.comb += [answer.valid.eq(1), step.eq(answer.ready)]
             for half in range(2):
                 with m.Case(_LENGTH + half):
-                    part = self._length[8 * half : 8 * half + 8]
-                    m.d.sync += part.eq(byte)
                     m.d.comb += [
+                        self._load_length.eq(answer.ready),
+                        self._term.eq(~byte << 8 * half),
                         answer.valid.eq(1),
-                        answer.payload.byte.eq(self._kept[:8]),
                         step.eq(answer.ready),
                         self._turn.eq(answer.ready),
                     ]
             for quarter in range(4):
                 with m.Case(_ADDRESS + quarter):
-                    part = self._address[8 * quarter : 8 * quarter + 8]
-                    m.d.comb += step.eq(1)
-                    m.d.sync += part.eq(byte)
-                    with m.If(byte[len(part) :].any()):
-                        fail(Status.ADDRESS)
+                    low, width = 8 * quarter, len(self._address)
+                    m.d.comb += [
+                        step.eq(1),
+                        self._load_address.eq(1),
+                        self._term.eq(byte << 8 * quarter),
+                    ]
+                    for place in range(max(low, _PAGE_BITS), min(low + 8, width)):
+                        m.d.sync += self._address[place].eq(byte[place - low])
+                    fail(Status.ADDRESS, byte[min(max(width - low, 0), 8) :].any())
 
     def _access(self, m: Module, go: Signal, done: Signal, refused: Signal) -> None:
         """Read or write a byte while ``go``."""
@@ -254,6 +288,13 @@ class Executor(wiring.Component):
         lane_bits = exact_log2(config.bus_bytes)
         lane, register_lane = self._address[:lane_bits], self._address[:2]
         m.d.comb += [
+            self._word.eq(
+                Mux(
+                    self._region[0],
+                    registers.rdata.word_select(register_lane, 8),
+                    memory.rdata.word_select(lane, 8),
+                )
+            ),
             memory.awaddr.eq(Cat(Const(0, lane_bits), self._address[lane_bits:])),
             memory.araddr.eq(memory.awaddr),
             memory.awsize.eq(lane_bits),
@@ -277,12 +318,9 @@ class Executor(wiring.Component):
         # A line handed over when the answer has left.
         handing = Signal()
         with m.If(go), m.Switch(self._region):
-            for region, bus, read in (
-                (Region.MEMORY, memory, memory.rdata.word_select(lane, 8)),
-                (Region.REGISTERS, registers, registers.rdata.word_select(register_lane, 8)),
-            ):
+            for region, bus in ((Region.MEMORY, memory), (Region.REGISTERS, registers)):
                 with m.Case(region):
-                    self._transfer(m, bus, read, asked, given, done, refused)
+                    self._transfer(m, bus, asked, given, done, refused)
             with m.Default():
                 with m.If(self._write):
                     m.d.comb += done.eq(1)
@@ -290,7 +328,6 @@ class Executor(wiring.Component):
                 with m.Else():
                     m.d.comb += [
                         answer.valid.eq(1),
-                        answer.payload.byte.eq(self.byte),
                         done.eq(answer.ready),
                     ]
         with m.If(self._finished):
@@ -301,7 +338,6 @@ class Executor(wiring.Component):
         self,
         m: Module,
         bus: wiring.PureInterface,
-        read: Value,
         asked: Signal,
         given: Signal,
         done: Signal,
@@ -326,7 +362,6 @@ class Executor(wiring.Component):
             m.d.comb += [
                 bus.arvalid.eq(~asked),
                 answer.valid.eq(bus.rvalid),
-                answer.payload.byte.eq(read),
                 bus.rready.eq(answer.ready),
                 done.eq(answer.ready),
                 refused.eq(bus.rresp[1]),
