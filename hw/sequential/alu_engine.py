@@ -93,9 +93,9 @@ class AluEngine(wiring.Component):
         plan = DigitPlan(config)
         from_vin, scale, a_inside = addresses.flags
 
-        # Cycles after an element's read: it is there, is x, is biased and enters the array, its
+        # Cycles after an element's read: it is chosen, is x, is biased and enters the array, its
         # digits are there, are the product, are rounded, moved, raised to the lower limit, done.
-        x_at = READ_CYCLES
+        x_at = READ_CYCLES + 1
         biased_at = x_at + 2
         digits_at = biased_at + self._array.latency
         levels = (plan.outputs - 1).bit_length()
@@ -106,25 +106,19 @@ class AluEngine(wiring.Component):
         )
         done_at = product_at + shift.latency + 3
 
-        idle, fetching, loading, running = (
-            Signal(init=1, name="idle_state"),
-            Signal(),
-            Signal(),
-            Signal(),
+        idle = Signal(init=1, name="idle_state")
+        fetching, loading, running = (
+            Signal(name=name) for name in ("fetching", "loading", "running")
         )
         lane = Signal(range(config.block_out))
         m.d.comb += self.idle.eq(idle & ~self.range_error)
 
         # A position is the last of its element when the maximum's window ends with it.
         advance = Signal()
-        element = [Signal(name=f"element_{s}") for s in range(done_at + 1)]
-        ends_line = [Signal(name=f"ends_line_{s}") for s in range(done_at + 1)]
-        for flow in (element, ends_line):
-            m.d.sync += [new.eq(old) for old, new in zip(flow, flow[1:], strict=False)]
         window_ends = addresses.last[2:].all()
+        element = _delays(m, "element", advance & window_ends, done_at)
+        ends_line = _delays(m, "ends_line", advance & addresses.last[1:].all(), done_at)
         m.d.comb += [
-            element[0].eq(advance & window_ends),
-            ends_line[0].eq(advance & addresses.last[1:].all()),
             addresses.written_step.eq(element[done_at]),
             addresses.written_line.eq(ends_line[done_at]),
         ]
@@ -145,12 +139,13 @@ class AluEngine(wiring.Component):
         ]
 
         # Read, take the maximum, add the bias.
-        opens_window, opens_window_q, read = Signal(), Signal(), Signal()
-        m.d.sync += [read.eq(advance), opens_window_q.eq(opens_window)]
+        opens_window = Signal()
         with m.If(addresses.restart):
             m.d.sync += opens_window.eq(1)
         with m.Elif(advance):
             m.d.sync += opens_window.eq(window_ends)
+        reads = _delays(m, "read", advance, x_at)
+        opens = _delays(m, "opens", opens_window, x_at)
         m.d.comb += [
             addresses.step.eq(advance),
             self.acc_read.en.eq(advance & ~from_vin),
@@ -158,10 +153,14 @@ class AluEngine(wiring.Component):
             self.vin_read.en.eq(advance & from_vin),
             self.vin_read.addr.eq(Cat(lane, addresses.row)),
         ]
+        wide = Signal(signed(ACC_BITS), reset_less=True)
+        narrow = Signal(signed(8), reset_less=True)
+        m.d.sync += [
+            wide.eq(self.acc_read.data.word_select(lane, ACC_BITS)),
+            narrow.eq(self.vin_read.data),
+        ]
         x = Signal(signed(ACC_BITS), reset_less=True)
-        narrow = self.vin_read.data.as_signed()
-        wide = self.acc_read.data.word_select(lane, ACC_BITS).as_signed()
-        with m.If(read & (~from_vin | opens_window_q | (narrow > x[:8].as_signed()))):
+        with m.If(reads[x_at] & (~from_vin | opens[x_at] | (narrow > x[:8].as_signed()))):
             m.d.sync += x.eq(Mux(from_vin, narrow, wide))
         biased = Signal(signed(ACC_BITS), reset_less=True)
         with m.If(element[x_at + 1]):
@@ -250,6 +249,16 @@ class AluEngine(wiring.Component):
         return m
 
 
+def _delays(m: Module, name: str, value: Value, cycles: int) -> list[Value]:
+    """``value`` and what it was 1 to ``cycles`` cycles ago."""
+    delayed = [value]
+    for cycle in range(1, cycles + 1):
+        register = Signal(name=f"{name}_{cycle}")
+        m.d.sync += register.eq(delayed[-1])
+        delayed.append(register)
+    return delayed
+
+
 def _weights(
     plan: DigitPlan, config: AccelConfig, mult: Value, load: Value, rows_per_load: int
 ) -> Value:
@@ -270,7 +279,7 @@ def _weights(
     return Cat(weights)
 
 
-def _digits(plan: DigitPlan, config: AccelConfig, value: Value, passes: list[Signal]) -> Value:
+def _digits(plan: DigitPlan, config: AccelConfig, value: Value, passes: list[Value]) -> Value:
     """The row of digits of the pass going on, ``(block_in,)`` int8."""
     rows: list[Value] = []
     for p in range(plan.passes):

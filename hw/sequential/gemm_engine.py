@@ -81,7 +81,8 @@ class GemmEngine(wiring.Component):
         sums_at = at_array + self._array.latency
         read_at = sums_at - READ_CYCLES
 
-        idle, loading, running = Signal(init=1, name="idle_state"), Signal(), Signal()
+        idle = Signal(init=1, name="idle_state")
+        loading, running = Signal(name="loading"), Signal(name="running")
         first_tile = Signal()
         m.d.comb += self.idle.eq(idle & ~self.range_error)
 
@@ -97,7 +98,8 @@ class GemmEngine(wiring.Component):
         # Weights. The next row may be issued when the array is full by the time it gets there.
         last_load = loads(config, self._array.rows_per_load) - 1
         restart_load = min(max(last_load - 1, 0) + self._array.settle_cycles, last_load)
-        load, load_en = Signal(range(last_load + 1)), Signal()
+        load = Signal(range(last_load + 1))
+        load_en = Signal()
         load_part = Signal.like(load)
         m.d.sync += [load_en.eq(loading), load_part.eq(load)]
         m.d.comb += [
@@ -119,8 +121,9 @@ class GemmEngine(wiring.Component):
         line_ends = addresses.last[1:].all()
         fire = Signal()
         if config.window:
-            ahead, fired, due = Signal(8, reset_less=True), Signal(), Signal()
-            due_first, due_always = Signal(), Signal()
+            ahead = Signal(8, reset_less=True)
+            fired, due = Signal(name="fired"), Signal(name="due")
+            due_first, due_always = Signal(name="due_first"), Signal(name="due_always")
             m.d.sync += [
                 due_first.eq(~window | (first == 1)),
                 due_always.eq(~window | (step_columns == 1)),
@@ -136,12 +139,12 @@ class GemmEngine(wiring.Component):
         else:
             m.d.comb += fire.eq(column_ends)
         accumulates = ~(clear & first_tile)
-        new_line, still, lines_meet = Signal(), Signal(), Signal()
+        still, lines_meet = Signal(name="still"), Signal(name="lines_meet")
         m.d.sync += [
             still.eq(accumulates & addresses.written_still),
             lines_meet.eq(accumulates & addresses.lines_meet),
         ]
-        hazard = fires[1] & (still | (new_line & lines_meet))
+        hazard = fires[1] & (still | (ends_line[1] & lines_meet))
         advance = running & ~hazard
         ends = advance & addresses.last.all()
         row_en = Signal()
@@ -157,14 +160,9 @@ class GemmEngine(wiring.Component):
             array.row_en.eq(row_en),
             array.row.eq(self.inp_read.data),
         ]
-        with m.If(advance):
-            with m.If(line_ends):
-                m.d.sync += new_line.eq(1)
-            with m.Elif(fire):
-                m.d.sync += new_line.eq(0)
-
         # Add. By the time a tile's first row is here, all sums of the tile before are written.
-        added, written = Signal(), Signal(len(self.acc_write.addr), reset_less=True)
+        added = Signal()
+        written = Signal(len(self.acc_write.addr), reset_less=True)
         with m.If(restarts[read_at]):
             m.d.sync += added.eq(adds[read_at])
         m.d.sync += written.eq(addresses.written_row)
@@ -196,7 +194,7 @@ class GemmEngine(wiring.Component):
             with m.If(load == last_load):
                 m.d.sync += loading.eq(0)
         with m.If(restarts[0]):
-            m.d.sync += [running.eq(1), new_line.eq(0)]
+            m.d.sync += running.eq(1)
         with m.If(ends):
             m.d.sync += running.eq(0)
             with m.If(~addresses.last_tile):
