@@ -64,7 +64,7 @@ class Requests(wiring.Component):
     waits. Writes are not
     chosen before there are data.
 
-    Throughput: one segment per cycle. Latency: 2 cycles.
+    Throughput: one segment per cycle, a burst per direction in two. Latency: 2 cycles.
 
     Members
     -------
@@ -96,85 +96,80 @@ class Requests(wiring.Component):
         step = Signal()
         m.d.comb += step.eq(~self.o.valid | self.o.ready)
 
-        # What is left of the burst of each direction, and whose turn it is.
-        reads, writes = (Signal(ADDRESS, name=n, reset_less=True) for n in ("reads", "writes"))
+        # What is left of the burst of each direction. A burst leaves its register before the next
+        # one enters, so that nothing of what follows here reaches the bus.
         has_read, has_write = Signal(), Signal()
+        take_read, take_write = Signal(), Signal()
+        read = self._cut(m, "read", self.read, has_read, take_read)
+        write = self._cut(m, "write", self.write, has_write, take_write)
+
+        # Whose turn it is.
         can_write = Signal()
         turn_write = Signal()
         streak = Signal(range(STREAK + 1))
-        tired = Signal()
         choose_write = Signal()
         other_waits = Signal()
+        take = Signal()
         m.d.comb += [
             can_write.eq(has_write & self.write_data),
-            tired.eq(streak == STREAK),
-            choose_write.eq(can_write & (~has_read | (turn_write ^ tired))),
+            choose_write.eq(can_write & (~has_read | (turn_write ^ (streak == STREAK)))),
             other_waits.eq(Mux(choose_write, has_read, can_write)),
+            take.eq(step & (has_read | can_write)),
+            take_read.eq(step & has_read & ~choose_write),
+            take_write.eq(step & choose_write),
         ]
-        take = Signal()
-        m.d.comb += take.eq(step & (has_read | can_write))
         with m.If(take):
             m.d.sync += turn_write.eq(choose_write)
             with m.If((choose_write == turn_write) & other_waits):
                 m.d.sync += streak.eq(streak + 1)
             with m.Else():
                 m.d.sync += streak.eq(1)
-
-        done = self._cut(m, take, choose_write, reads, writes)
-        for direction, port, burst, has in (
-            (~choose_write, self.read, reads, has_read),
-            (choose_write, self.write, writes, has_write),
-        ):
-            m.d.comb += port.ready.eq(~has | (take & direction & done))
-            with m.If(port.ready):
-                m.d.sync += [has.eq(port.valid), burst.eq(port.payload)]
+            m.d.sync += self.o.payload.eq(Mux(choose_write, write.as_value(), read.as_value()))
+            m.d.sync += self.o.payload.write.eq(choose_write)
         with m.If(step):
             m.d.sync += self.o.valid.eq(take)
         return m
 
     def _cut(
-        self, m: Module, take: Signal, choose_write: Signal, reads: data.View, writes: data.View
-    ) -> Signal:
-        """The chosen burst's beats up to the end of its row; whether those are all of it."""
+        self, m: Module, name: str, port: stream.Interface, has: Signal, take: Signal
+    ) -> data.View:
+        """The beats of a direction's burst up to the end of its row; ``take`` leaves the rest."""
         chip = self._chip
         beat_log2 = exact_log2(self._config.bus_bytes)
         column_bits = column_beat_bits(self._config, chip)
         page_log2 = beat_log2 + column_bits
         top = page_log2 + chip.bank_bits + chip.row_bits
-        burst = Signal(ADDRESS)
-        m.d.comb += burst.eq(Mux(choose_write, writes.as_value(), reads.as_value()))
+        burst = Signal(ADDRESS, name=f"{name}_burst", reset_less=True)
+        segment = Signal(segment_layout(self._config, chip), name=f"{name}_segment")
         column = burst.addr[beat_log2:page_log2]
         page = burst.addr[page_log2:]
-        done = Signal()
-        segment_left = Signal(LENGTH_BITS)
+        m.d.comb += [
+            port.ready.eq(~has),
+            segment.bad.eq(burst.addr[top:].any()),
+            segment.bank.eq(page),
+            segment.row.eq(page[chip.bank_bits :]),
+            segment.column.eq(column),
+        ]
+        with m.If(port.ready):
+            m.d.sync += [has.eq(port.valid), burst.eq(port.payload)]
+
         inside = exact_log2(PAGE_BYTES) - page_log2
         if inside <= 0:
-            m.d.comb += [done.eq(1), segment_left.eq(burst.len)]
+            m.d.comb += [segment.last.eq(1), segment.left.eq(burst.len)]
         else:
-            sum_ = Signal(max(LENGTH_BITS, column_bits) + 1)
+            sum_ = Signal(max(LENGTH_BITS, column_bits) + 1, name=f"{name}_sum")
             m.d.comb += [
                 sum_.eq(burst.len + column),
-                done.eq(sum_[column_bits:] == 0),
+                segment.last.eq(sum_[column_bits:] == 0),
                 # all columns after this one, as many as the complement says
-                segment_left.eq(Mux(done, burst.len, ~column)),
+                segment.left.eq(Mux(segment.last, burst.len, ~column)),
             ]
-            rest = Cat(sum_[:column_bits], sum_[column_bits:] - 1)
             following = Cat((page[:inside] + 1)[:inside], page[inside:])
-            for chosen, own in ((~choose_write, reads), (choose_write, writes)):
-                with m.If(take & chosen & ~done):
-                    m.d.sync += [
-                        own.len.eq(rest),
-                        own.addr.eq(Cat(Const(0, page_log2), following)),
-                    ]
-        with m.If(take):
-            segment = self.o.payload
-            m.d.sync += [
-                segment.write.eq(choose_write),
-                segment.bad.eq(burst.addr[top:].any()),
-                segment.last.eq(done),
-                segment.bank.eq(page),
-                segment.row.eq(page[chip.bank_bits :]),
-                segment.column.eq(column),
-                segment.left.eq(segment_left),
-            ]
-        return done
+            with m.If(take):
+                m.d.sync += [
+                    burst.len.eq(Cat(sum_[:column_bits], sum_[column_bits:] - 1)),
+                    burst.addr.eq(Cat(Const(0, page_log2), following)),
+                ]
+        with m.If(take & segment.last):
+            m.d.sync += has.eq(0)
+        return segment
