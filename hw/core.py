@@ -1,6 +1,7 @@
 """The accelerator core: everything wired together."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from amaranth.hdl import Cat, Elaboratable, Module, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
@@ -30,6 +31,9 @@ from accelc.hw.store import Store
 from accelc.hw.tokens import Tokens
 from accelc.isa.config import AccelConfig
 from accelc.isa.spec import Buffer, Opcode, Unit
+
+if TYPE_CHECKING:
+    from accelc.hw.sequential.core import SequentialCore
 
 UNIT_OPCODES = {
     Unit.LOAD: Opcode.LOAD,
@@ -262,3 +266,12 @@ class Core(wiring.Component):
             self.busy.eq(control.busy),
             self.failed.eq(control.failed),
         ]
+
+
+def core_for(config: AccelConfig, *, array: MacArray | None = None) -> "Core | SequentialCore":
+    """The core ``config`` asks for: four units with queues, or one instruction at a time."""
+    if not config.sequential:
+        return Core(config, array=array)
+    from accelc.hw.sequential.core import SequentialCore
+
+    return SequentialCore(config, array=array)

@@ -17,7 +17,7 @@ from amaranth.sim import Simulator, SimulatorContext
 from amaranth.utils import exact_log2
 
 from accelc.hw.axi import PAGE_BYTES, Axi4, Burst, Response
-from accelc.hw.core import Core
+from accelc.hw.core import core_for
 from accelc.isa.config import AccelConfig
 from accelc.isa.program import Program
 from accelc.isa.registers import BY_NAME
@@ -266,7 +266,7 @@ class CoreBench:
     """A core with memory and register master; any number of programs one after the other."""
 
     def __init__(self, config: AccelConfig, memory_bytes: int, **memory: Any) -> None:
-        self.core = Core(config)
+        self.core = core_for(config)
         self.memory = AxiMemory(self.core.m_axi, memory_bytes, **memory)
         self.master = LiteMaster(self.core.s_axil)
         self.simulator = Simulator(self.core)

@@ -8,7 +8,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Value
 from amaranth.lib import wiring
 
-from accelc.hw.core import Core
+from accelc.hw.core import core_for
 from accelc.isa.config import AccelConfig
 from accelc.isa.errors import ToolError
 
@@ -51,7 +51,7 @@ def core_ports(component: wiring.Component) -> dict[str, tuple[Value, None]]:
 
 def emit_rtlil(config: AccelConfig) -> str:
     """The whole core in Yosys's own language, hierarchy kept."""
-    return component_rtlil(Core(config))
+    return component_rtlil(core_for(config))
 
 
 def component_rtlil(component: wiring.Component) -> str:
