@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from accelc.boards.board import Family
-from accelc.boards.build.build import TooLargeError
 from accelc.boards.build.cost import estimate
 from accelc.boards.build.family import Resource, Usage
+from accelc.boards.build.synthesis import TooLargeError
 from accelc.isa.config import AccelConfig
 from accelc.isa.errors import ConfigError
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from accelc.boards.board import Board, Family
 from accelc.boards.build.advice import explain
-from accelc.boards.build.build import Build, Progress, TooLargeError, build
+from accelc.boards.build.build import Build, build
 from accelc.boards.build.family import Resource
+from accelc.boards.build.job import Progress
 from accelc.boards.build.report import clock_timings
+from accelc.boards.build.synthesis import TooLargeError
 from accelc.boards.build.wrapper import clock_settings
 from accelc.boards.primitives.arrays import mac_array
 from accelc.boards.primitives.clocks import frequencies

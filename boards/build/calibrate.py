@@ -14,12 +14,13 @@ from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable, Module
 
 from accelc.boards.board import Family
-from accelc.boards.build.build import cell_counts, synthesis_script, without_empty_contents
 from accelc.boards.build.family import TOP
 from accelc.boards.build.flows import flow_for
+from accelc.boards.build.synthesis import cell_counts, synthesis_script
 from accelc.boards.build.tools import YOSYS, find_tool
 from accelc.boards.primitives.arrays import mac_array
 from accelc.hw.core import core_for
+from accelc.hw.verilog import without_empty_contents
 from accelc.isa.config import AccelConfig
 from accelc.isa.errors import ToolError
 

@@ -28,7 +28,13 @@ _DEVICES = {
     "GW1NR-9C": ("GW1N-9C", 8640, 6480, 40, 26),
 }
 #: Memories of the core of which no row is read while it is written, or not used then.
-_NO_COLLISIONS = ("*.core.*_scratchpad", "*.core.*_queue", "*.core.fetch*", "*.core.registers*")
+_NO_COLLISIONS = (
+    "*.core.*_scratchpad",
+    "*.core.*_queue",
+    "*.core.fetch*",
+    "*.core.registers*",
+    "*.core.compute*",
+)
 #: Memories that are to be block RAM though distributed RAM would do: it takes whole tiles.
 _BLOCK_RAM = ("*.core.*_queue",)
 #: A distributed RAM takes its tile's eight LUTs and leaves the flip-flops beside them unused.
@@ -116,8 +122,9 @@ class GowinFlow(FamilyFlow):
             return sum(utilization[name]["used"] for name in names if name in utilization)
 
         return {
-            # with the LUTs that only pass a flip-flop's input on
-            Resource.LUT: utilization["LUT4"]["used"] + used("ALU"),
+            # LUT4 has those that only pass a flip-flop's input on, and half of a distributed RAM's
+            Resource.LUT: used("LUT4", "ALU") + _RAM16_LUTS // 2 * used("RAM16SDP4"),
             Resource.FF: utilization["DFF"]["used"],
+            Resource.DSP: used("MULT9X9") + 2 * used("MULT18X18"),
             Resource.RAM: utilization["BSRAM"]["used"],
         }

@@ -14,22 +14,19 @@ from amaranth.lib.wiring import In, Out
 
 from accelc.boards.board import Board
 from accelc.boards.build import board as board_module
-from accelc.boards.build import build as build_module
+from accelc.boards.build import job as job_module
 from accelc.boards.build.board import build_board, require_timing
-from accelc.boards.build.build import (
-    Build,
-    StepError,
-    TooLargeError,
-    build,
-    without_empty_contents,
-)
+from accelc.boards.build.build import Build, build
 from accelc.boards.build.family import Resource, Usage
 from accelc.boards.build.flows import flow_for
+from accelc.boards.build.job import StepError
 from accelc.boards.build.report import report
+from accelc.boards.build.synthesis import TooLargeError
 from accelc.boards.build.tools import YOSYS, FoundTool, Tool, find_tool
 from accelc.boards.memory.pins import SdramPins
 from accelc.boards.registry import BOARDS, find
 from accelc.command.main import ExitCode, run
+from accelc.hw.verilog import without_empty_contents
 from accelc.isa.errors import ConfigError, DoesNotFitError, TimingError, ToolError
 
 
@@ -196,7 +193,7 @@ def test_the_second_build_is_from_the_cache(
     other = build(icebreaker, Echo(icebreaker), seed=2)
     assert runs[3:] == ["nextpnr-ice40", "icepack"]  # a seed is of no concern to Yosys
     assert other.folder != first.folder
-    monkeypatch.setattr("accelc.boards.build.build.cache_root", lambda: tmp_path)
+    monkeypatch.setattr("accelc.boards.build.job.cache_root", lambda: tmp_path)
     build(icebreaker, Echo(icebreaker), force=True)
     assert runs[5:] == ["yosys", "nextpnr-ice40", "icepack"]
 
@@ -252,7 +249,7 @@ def test_a_tool_that_fails_says_why_and_leaves_its_log(
         found = real(tool)
         return replace(found, command=str(failing)) if "nextpnr" in tool.name else found
 
-    monkeypatch.setattr(build_module, "find_tool", find_failing)
+    monkeypatch.setattr(job_module, "find_tool", find_failing)
     with pytest.raises(StepError, match="no such pin") as caught:
         build(icebreaker, Echo(icebreaker), failed=tmp_path / "failed")
     assert str(tmp_path / "failed" / "nextpnr.log") in str(caught.value)
