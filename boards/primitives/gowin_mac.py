@@ -1,30 +1,41 @@
-"""The matrix array on Gowin: an MULT9X9 for each multiplication."""
+"""The matrix arrays on Gowin: an MULT9X9 for each multiplication."""
 
-from amaranth.hdl import ClockSignal, Const, Instance, Module, Signal, Value
+from amaranth.hdl import Cat, ClockSignal, Const, Instance, Module, Signal, Value, signed
 
 from accelc.hw.mac import MacArray
+from accelc.hw.sequential.array import SequentialArray
 from accelc.isa.config import AccelConfig
 
 #: Width of the multiplier's operands and of its product.
 OPERAND_BITS, PRODUCT_BITS = 9, 18
+_ZEROS = OPERAND_BITS - 8
 
 
-def mult9x9(a: Value, b: Value, product: Value) -> Instance:
-    """A signed 9 x 9 multiplier with registers at both operands and at the product.
+def mult9x9(a: Value, b: Value, product: Value, *, operand_registers: bool) -> Instance:
+    """A signed 8 x 8 multiplier with a register at the product, or at the operands as well.
 
-    ``product`` follows the operands by two cycles; the registers always move and have no reset.
+    The 16-bit ``product`` follows the operands by one or two cycles; the registers always move and
+    have no reset.
     """
-    registers = {"p_AREG": 1, "p_BREG": 1, "p_OUT_REG": 1}
-    bypassed = {"p_PIPE_REG": 0, "p_ASIGN_REG": 0, "p_BSIGN_REG": 0, "p_SOA_REG": 0}
+    registers = {
+        "AREG": operand_registers,
+        "BREG": operand_registers,
+        "OUT_REG": True,
+        "PIPE_REG": False,
+        "ASIGN_REG": False,
+        "BSIGN_REG": False,
+        "SOA_REG": False,
+    }
+    # Operands at the upper end: a sign extended is one more wire.
     return Instance(
         "MULT9X9",
-        **{name: Const(value, 1) for name, value in (registers | bypassed).items()},
+        **{f"p_{name}": Const(value, 1) for name, value in registers.items()},
         p_MULT_RESET_MODE="SYNC",
         i_CLK=ClockSignal(),
         i_CE=Const(1),
         i_RESET=Const(0),
-        i_A=a,
-        i_B=b,
+        i_A=Cat(Const(0, _ZEROS), a),
+        i_B=Cat(Const(0, _ZEROS), b),
         i_ASIGN=Const(1),
         i_BSIGN=Const(1),
         # operands from the fabric, not from the neighbour
@@ -48,17 +59,39 @@ class GowinMacArray(MacArray):
 
     def multiply(self, m: Module, x: Value, w: Value, en: Value, name: str) -> Value:
         product = Signal(PRODUCT_BITS, name=name)
-        # Operands at the upper end: a sign extended is one more wire.
-        zeros = OPERAND_BITS - 8
-        m.submodules[f"dsp_{name}"] = mult9x9(
-            (Value.cast(x) << zeros)[:OPERAND_BITS],
-            (Value.cast(w) << zeros)[:OPERAND_BITS],
-            product,
-        )
-        return product[2 * zeros :][:16].as_signed()
+        m.submodules[f"dsp_{name}"] = mult9x9(x, w, product, operand_registers=True)
+        return product[2 * _ZEROS :].as_signed()
 
 
-def array(config: AccelConfig, *, dsps: int | None = None) -> MacArray:
+class GowinSequentialArray(SequentialArray):
+    """The portable array's multipliers in MULT9X9, with the products' registers.
+
+    Weights stay in flip-flops: all registers of an MULT9X9 move together.
+    """
+
+    def products(
+        self, m: Module, o: int, taps: list[Value], weights: Value, load: Value
+    ) -> list[Value]:
+        if self.portable:
+            return super().products(m, o, taps, weights, load)
+        products: list[Value] = []
+        for j, tap in enumerate(taps):
+            weight = Signal(8, name=f"weight_{o}_{j}", reset_less=True)
+            with m.If(load):
+                m.d.sync += weight.eq(weights.word_select(j, 8))
+            product = Signal(PRODUCT_BITS, name=f"product_{o}_{j}")
+            m.submodules[f"dsp_{o}_{j}"] = mult9x9(tap, weight, product, operand_registers=False)
+            products.append(product[2 * _ZEROS :].as_signed())
+        terms: list[Value] = []
+        half = len(products) // 2
+        for j, (a, b) in enumerate(zip(products[:half], products[half:], strict=True)):
+            term = Signal(signed(17), name=f"term_{o}_{j}", reset_less=True)
+            m.d.sync += term.eq(a + b)
+            terms.append(term)
+        return terms
+
+
+def array(config: AccelConfig, *, dsps: int | None = None) -> GowinMacArray | GowinSequentialArray:
     """The array for a device that has ``dsps`` multipliers for it; by default one for each."""
     del dsps  # a board's configuration is chosen to fit: fewer MULT9X9 than products fail placement
-    return GowinMacArray(config)
+    return GowinSequentialArray(config) if config.sequential else GowinMacArray(config)

@@ -19,10 +19,11 @@ from accelc.boards.primitives.arrays import mac_array, simulated_array
 from accelc.boards.primitives.gowin_mac import GowinMacArray
 from accelc.boards.registry import find
 from accelc.hw.scratchpad import AccScratchpad, InpScratchpad, WgtScratchpad
+from accelc.hw.sequential.compute import Compute
 from accelc.hw.verilog import TOP, component_rtlil, without_empty_contents
 from accelc.isa.config import PRESETS, AccelConfig
 
-BOARDS = ("tang-nano-20k",)
+BOARDS = ("tang-nano-20k", "tang-nano-9k")
 FLOW = flow_for(Family.GOWIN)
 CASES = {
     "1x4x4": PRESETS["1x4x4"],
@@ -48,7 +49,7 @@ def mapped_cells(component: wiring.Component, folder: Path) -> dict[str, int]:
     """Cells of a component by type, synthesised as the flow would inside the core."""
     rtlil = without_empty_contents(component_rtlil(component))
     # the flow knows memories by the unit of the core they are in
-    prepare = [re.sub(r"\*\.core\.\S*?/", f"{TOP}/", line) for line in FLOW.prepare()]
+    prepare = [re.sub(r"\*\.core\.\S*?/", f"{TOP}*/", line) for line in FLOW.prepare()]
     synthesis = [line.replace("-top top", f"-top {TOP} -noiopads") for line in FLOW.synthesis()]
     script = [
         "read_rtlil x.il",
@@ -77,9 +78,8 @@ def test_a_multiplier_each_and_no_product_in_flip_flops(tmp_path: Path) -> None:
     assert used[Resource.LUT] <= sums + 8
 
 
-@pytest.mark.parametrize("name", BOARDS)
-def test_scratchpads_are_block_rams_without_logic_for_collisions(name: str, tmp_path: Path) -> None:
-    config = find(name).config
+def test_scratchpads_are_block_rams_without_logic_for_collisions(tmp_path: Path) -> None:
+    config = find("tang-nano-20k").config
     parts: dict[Callable[[AccelConfig], wiring.Component], tuple[int, int]] = {
         # bits, flip-flops of the ports
         InpScratchpad: (config.inp_rows * config.inp_row_bytes * 8, 80),
@@ -95,6 +95,19 @@ def test_scratchpads_are_block_rams_without_logic_for_collisions(name: str, tmp_
         assert -(-bits // 18432) <= used[Resource.RAM] <= max(16, -(-bits // 16384))
         assert used[Resource.FF] <= registers
         assert not any(cell.startswith("RAM16") for cell in cells)
+
+
+def test_sequential_scratchpads_and_products(tmp_path: Path) -> None:
+    config = find("tang-nano-9k").config
+    cells = mapped_cells(Compute(config, array=mac_array(Family.GOWIN, config)), tmp_path)
+    used = FLOW.synthesised(cells)
+    assert cells["MULT9X9"] == config.macs_per_cycle
+    assert not any(cell.startswith("RAM16") for cell in cells)
+    # a port of a block RAM has 36 bits: inputs, a pair of weight rows, accumulators, vectors,
+    # parameters, results
+    assert used[Resource.RAM] == 1 + 2 + 4 + 1 + 2 + 1
+    # without logic for collisions, which takes a flip-flop for every bit of a port
+    assert used[Resource.FF] < 1450
 
 
 def test_the_array_for_simulation_is_as_deep() -> None:
