@@ -2,7 +2,7 @@
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ _FEWEST_ROWS = {
     "inp_rows": 128, "wgt_rows": 16, "acc_rows": 64, "vin_rows": 64, "out_rows": 64, "prm_rows": 8,
 }  # fmt: skip
 #: Steps looked at before giving up.
-_LIMIT = 20_000
+_LIMIT = 5_000
 
 
 def _halved(name: str, least: int) -> Callable[[AccelConfig], dict[str, Any] | None]:
@@ -114,18 +114,16 @@ def nearest_that_fits(
     or nothing fits.
     """
     used = {item.resource: item.used for item in usage}
-    limits = {item.resource: item.available for item in usage}
+    limits = {item.resource: _limit(item) for item in usage}
     order = itertools.count()  # configurations cannot be compared
-    queue = [(0.0, next(order), config)]
+    queue = [(0.0, next(order), config, used)]
     seen = {config}
     for _ in range(_LIMIT):
         if not queue:
             return None
-        pain, _, candidate = heapq.heappop(queue)
-        guess = estimate(family, used, config, candidate)
-        if guess is None:
-            return None
-        if candidate != config and _fits(guess, used, limits):
+        pain, _, candidate, guess = heapq.heappop(queue)
+        missing = [resource for resource, limit in limits.items() if guess[resource] > limit]
+        if not missing:
             changes = {
                 name: value
                 for name, value in candidate.to_dict().items()
@@ -133,22 +131,21 @@ def nearest_that_fits(
             }
             return Advice(config=candidate, changes=changes, used=guess)
         for more, following in _successors(candidate):
-            if following not in seen:
-                seen.add(following)
-                heapq.heappush(queue, (pain + more, next(order), following))
+            if following in seen:
+                continue
+            seen.add(following)
+            smaller = estimate(family, used, config, following)
+            # what gives up something that is not missing does not help
+            if smaller is not None and any(smaller[r] < guess[r] for r in missing):
+                heapq.heappush(queue, (pain + more, next(order), following, smaller))
     return None
 
 
-def _fits(
-    guess: Mapping[Resource, int], used: Mapping[Resource, int], limits: Mapping[Resource, int]
-) -> bool:
-    """Whether everything fits, what was too much with a margin where it is estimated."""
-    for resource, limit in limits.items():
-        exact = resource is not Resource.LUT and resource is not Resource.FF
-        allowed = limit if exact or used[resource] <= limit * MARGIN else limit * MARGIN
-        if guess[resource] > allowed:
-            return False
-    return True
+def _limit(item: Usage) -> float:
+    """How much may be used: with a margin where a lot is, and counted in estimates."""
+    estimated = item.resource in (Resource.LUT, Resource.FF)
+    tight = item.used > item.available * MARGIN
+    return item.available * (MARGIN if estimated and tight else 1)
 
 
 def explain(error: TooLargeError, family: Family, config: AccelConfig) -> str:

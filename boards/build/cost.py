@@ -97,6 +97,7 @@ def _model(family: Family) -> dict[Resource, np.ndarray] | None:
     return model
 
 
+@functools.lru_cache(maxsize=10_000)
 def core_cost(family: Family, config: AccelConfig) -> dict[Resource, float] | None:
     """Estimated resources of the core alone; None for families of which nothing was measured."""
     model = _model(family)
