@@ -49,8 +49,8 @@ ULX3S_85F = Board(
     title="Radiona ULX3S with LFE5U-85F",
     family=Family.ECP5,
     platform=_ulx3s_85f,
-    # 128 MACs: 123 of the chip's 156 multipliers and 5 in LUTs; the vector unit takes the other 33.
-    # Scratchpads and on-chip memory share 208 block RAMs.
+    # 128 of the chip's 156 multipliers; the vector unit takes 25 more. Scratchpads and on-chip memory
+    # share 208 block RAMs.
     config=AccelConfig(
         name="ulx3s-85f",
         block_in=8,
@@ -58,14 +58,14 @@ ULX3S_85F = Board(
         bus_bytes=8,
         inp_rows=2048,
         wgt_rows=512,
-        acc_rows=512,
-        vin_rows=512,
-        out_rows=512,
+        acc_rows=1024,
+        vin_rows=1024,
+        out_rows=1024,
         prm_rows=64,
         vector_lanes=4,
+        mult_bits=15,
     ),
     clock_hz=100_000_000,
-    options={"dsps": 123},
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,
