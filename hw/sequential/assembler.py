@@ -6,12 +6,13 @@ the address the exclusive or with the index register. Numbers and names of const
 ``#``, and ``#&label`` is a label's address. ::
 
     ld a        A = a                         st a      a = A
-    add a       A += a, carry                 stt a     a = the timer
-    adc a       A += a + carry                ext n a   A = ((a << 16 | H) >> n) & 0xFFFF; H = a
-    sub a       A -= a, carry = no borrow     ldh a     H = a (A is lost)
-    sbc a       A -= a + 1 - carry            ret       go on at the address in A
-    and a       A &= a                        exs n a   the same, and a = A as it was
-    j where, j condition where, jn condition where (if the condition is false), nop
+    add a       A += a, carry                 stt a     a = the time
+    adc a       A += a + carry                stb a     a = the bytes moved
+    sub a       A -= a, carry = no borrow     ext n a   A = ((a << 16 | H) >> n) & 0xFFFF; H = a
+    sbc a       A -= a + 1 - carry            exs n a   the same, and a = A as it was
+    and a       A &= a                        ldh a     H = a (A is lost)
+    ret         go on at the address in A     nop
+    j where, j condition where, jn condition where (if the condition is false)
 
 Pseudo-operations: ``get field`` loads a field of the instruction that ``.fields OPCODE`` named
 (``.lo`` and ``.hi`` for the halves of 32 bits), ``getraw field`` leaves what is above its bits;
@@ -50,7 +51,11 @@ _READS = {
     "sbc": Operation.SUBTRACT_CARRY,
     "and": Operation.AND,
 }
-_STORES = {"st": Operation.STORE, "stt": Operation.STORE_TIME}
+_STORES = {
+    "st": Operation.STORE,
+    "stt": Operation.STORE_TIME,
+    "stb": Operation.STORE_TRAFFIC,
+}
 
 
 class MicrocodeError(Exception):

@@ -51,7 +51,7 @@ class SequentialCore(wiring.Component):
     Tokens are counted, but nothing waits for them: a token that is not there when program order
     comes to its instruction is the error WATCHDOG, at once. Counters of waiting and of stalls, and
     ``gemm_issue``, read 0; an instruction's busy cycles include its fetch. High words of the
-    counters hold what goes beyond 32 bits only.
+    counters stay 0: they have 32 bits.
 
     Members
     -------
@@ -59,7 +59,7 @@ class SequentialCore(wiring.Component):
     s_axil : In(Axi4Lite)
     irq, busy, failed : Out(1)
     {unit}_start, {unit}_retire : Out(1)
-        As those of ``Core``; an instruction's retirement is reported a cycle after it ended.
+        As those of ``Core``; an instruction's retirement is reported when the next one is there, too.
     """
 
     m_axi: wiring.PureInterface
@@ -149,39 +149,39 @@ class SequentialCore(wiring.Component):
             mover.control.eq(control),
         ]
         connect(m, sequencer.stored, mover.stored)
-        begins, retires = stores(Device.BEGIN), stores(Device.RETIRE)
+        begins, retires = stores(Device.UNIT), stores(Device.RETIRE)
         for unit in Unit:
-            named = stored.data[:2] == unit
+            name = unit.name.lower()
             m.d.comb += [
-                getattr(self, f"{unit.name.lower()}_start").eq(begins & named),
-                getattr(self, f"{unit.name.lower()}_retire").eq(retires & named),
+                getattr(self, f"{name}_start").eq(begins & (stored.data[:3] == unit)),
+                getattr(self, f"{name}_retire").eq(retires & (stored.data[2:] == unit + 1)),
             ]
 
         # Time stands still between runs, so that a run repeats to the cycle.
-        timer, moment = sequencer.timer, Signal()
+        time, moment = sequencer.time, Signal()
         with m.If(self.busy):
-            m.d.sync += timer.eq(timer + 1)
+            m.d.sync += time.eq(time + 1)
         with m.Else():
-            m.d.sync += timer.eq(0)
-        ticks = (timer % MOMENT_CYCLES) == MOMENT_CYCLES - 1
+            m.d.sync += time.eq(0)
+        ticks = (time % MOMENT_CYCLES) == MOMENT_CYCLES - 1
         with m.If(ticks):
             m.d.sync += moment.eq(1)
         with m.Elif(told(Control.TAKE_MOMENT)):
             m.d.sync += moment.eq(0)
 
         conditions = {
-            Condition.MOVING: mover.moving,
+            Condition.WORKING: mover.moving | ~engines.idle,
             Condition.LIMIT_FAULT: mover.limit_fault,
             Condition.ROW_FAULT: mover.row_fault,
             Condition.RESPONSE_FAULT: mover.response_fault,
-            Condition.PROGRESS: mover.progress,
+            Condition.PROGRESS: mover.progress | ~engines.idle,
             Condition.MOMENT: moment,
             Condition.START: host.start,
             Condition.ABORT: host.abort,
-            Condition.COMPUTE_IDLE: engines.idle,
             Condition.COMPUTE_FAULT: engines.range_error,
             Condition.TAIL: mover.tail >= sequencer.accumulator[: len(mover.tail)],
         }
+        m.d.comb += sequencer.traffic.eq(mover.traffic)
         for condition, value in conditions.items():
             m.d.comb += sequencer.conditions[condition].eq(value)
 

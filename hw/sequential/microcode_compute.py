@@ -147,7 +147,7 @@ def _gemm(config: AccelConfig) -> str:
         j start_gemm
 
     next_gemm:                          ; at inp t0, wgt t1, acc acc_row
-        call await_engines
+        call await
     start_gemm:
         ld t0
         st gemm_inp
@@ -196,7 +196,7 @@ def _gemm(config: AccelConfig) -> str:
         ld count_o
         sub #1
         st count_o
-        j zero end_compute
+        j zero next
         ld start_inp
         add kept_inp_o
         st start_inp
@@ -217,10 +217,6 @@ def _gemm(config: AccelConfig) -> str:
         add #1
         st flags_now
         j next_gemm
-    end_compute:
-        ld #&next
-        st link
-        j await_engines
 
     {_window(config)}
     """
@@ -304,8 +300,8 @@ def _alu() -> str:
         ld count
         sub #1
         st count
-        j zero end_compute
-        call await_engines
+        j zero next
+        call await
         ld alu_src                      ; as it was written last
         add {_word("src_0")}
         st alu_src

@@ -1,9 +1,8 @@
 """Microprogram: idling, fetching, tokens, counters, errors."""
 
 from accelc.hw.sequential.words import (
-    BUSY_WORD,
     MOMENT_CYCLES,
-    NOWHERE_WORD,
+    NO_UNIT,
     ZEROED_WORDS,
     Command,
     Control,
@@ -15,8 +14,9 @@ from accelc.isa.spec import FIELDS, HEADER_BITS, INSTRUCTIONS, Opcode, Unit
 
 #: Number of the fetch unit in ``error_info``.
 _FETCH_UNIT = 4
-#: Before the first instruction: the accounts of this unit lie where nobody looks.
-_NO_UNIT = 4
+#: From READ_BYTES to WRITE_BYTES in words, and how far STORE's unit_index lies above it.
+_WRITE_INDEX = 4
+_STORE_SHIFT = 2
 #: Words zeroed at a time.
 _ZEROED_TOGETHER = 4
 
@@ -28,12 +28,12 @@ def used_words(opcode: Opcode) -> tuple[int, int]:
 
 
 def begin(opcode: Opcode) -> str:
-    """The start of an instruction's code: no reserved bit is set, its tokens are there."""
+    """The start of an instruction's code: no reserved bit is set; whose it is, its tokens."""
     unit = INSTRUCTIONS[opcode].unit
     own = 0xF if unit is None else 1 << unit
     words, rest = used_words(opcode)
     last = f"ldh word{words - 1}\n ext {rest} #0\n jn zero illegal" if rest else ""
-    tokens = (
+    unit_begins = (
         ""
         if unit is None
         else f"""
@@ -41,7 +41,10 @@ def begin(opcode: Opcode) -> str:
         st unit_index
         ld #{unit:d}
         st unit
-        call take_tokens
+        ldh word0
+        ext 4 #0
+        add #0x100                      ; that something is due
+        st due
     """
     )
     return f"""
@@ -53,7 +56,7 @@ def begin(opcode: Opcode) -> str:
         and #{0xF000 | own << 4 | own << 8:#x}      ; reserved, and the own unit's tokens
         jn zero illegal
         {last}
-        {tokens}
+        {unit_begins}
     """
 
 
@@ -90,11 +93,9 @@ def _start(config: AccelConfig) -> str:
         st error
         st error_info
         st error_info+1
-        st before                       ; the timer starts with the status
-        st signals
-        ld #{_NO_UNIT}
-        st unit
-        ld #{NOWHERE_WORD ^ BUSY_WORD:#x}
+        st before                       ; time starts with the status
+        st due
+        ld #{NO_UNIT:#x}
         st unit_index
         ld #{Status.BUSY:d}
         st status
@@ -173,37 +174,21 @@ def _start(config: AccelConfig) -> str:
         ld t1
         sbc #0
         st pc+1
-        stt now
-        j fetch
-
-
+        stb traffic_before
+        j next
     """
 
 
 def _next() -> str:
-    signals = "\n".join(
-        f"""
-        ld signals
-        and #{1 << other}
-        j zero signalled_{other:d}
-        ld tokens+{other:d}^x
-        add #1
-        st tokens+{other:d}^x
-    signalled_{other:d}:
-        """
-        for other in Unit
-    )
     return f"""
-    ; An instruction is done: ask for the next, and do the accounts while it comes.
+    ; What is left of an instruction needs neither its words nor the mover: ask for the next.
     next:
-        stt now
-        ld unit
-        st retire
-    fetch:
         j abort aborted
         ld left
         j zero left_low_zero
-    some_left:
+        sub #1
+    count_left:
+        st left
         ld pc                           ; writing it sets the mover's address
         add #{INSTRUCTION_BYTES}
         st pc
@@ -216,31 +201,15 @@ def _next() -> str:
         st beats
         ld #{Command.FETCH:d}
         st move
-        ld unit
-        add unit
-        st index
-        ld #&accounted
-        st back
-        ld retired^x
-        add #1
-        st retired^x
-        jn carry account_now
-        ld retired+1^x
-        add #1
-        st retired+1^x
-        j account_now
-    accounted:                          ; the index is the unit's of account
-        ld read_bytes
-        add #{INSTRUCTION_BYTES}
-        st read_bytes
-        j carry read_bytes_carry
-    read_bytes_done:
-        ld signals
-        j zero fetching
-        {signals}
-    fetching:
-        call await_mover
-    fetched:
+
+        ld #&fetched
+        st link
+        j await
+    fetched:                            ; and the instruction before is done
+        stt now
+        stb traffic
+        ld unit_index
+        st retire
         j response_fault program_refused
         ld word0
         and #0xF
@@ -257,32 +226,66 @@ def _next() -> str:
     illegal:
         ld #{ErrorCode.ILLEGAL_INSTRUCTION:d}
         j fetch_fault
+    left_low_zero:
+        ld left+1
+        j zero missing
+        sub #1
+        st left+1
+        ld #0xFFFF
+        j count_left
 
     {begin(Opcode.FINISH)}
         ld #&finished
         st back
-        j account
+        j account_done
     finished:
         ld #{Status.DONE:d}
         st status
         j idle
 
-    read_bytes_carry:
+    ; Accounts of the instruction done last, which now and traffic belong to; to back.
+    account_done:
+        ldh retire                      ; 2 * unit
+        ext 1 #0
+        sub #2
+        st index
+        ld read_bytes
+        add #{INSTRUCTION_BYTES}
+        st read_bytes
         ld read_bytes+1
-        add #1
+        adc #0
         st read_bytes+1
-        j read_bytes_done
-    left_low_zero:
-        ld left+1
-        jn zero some_left
-        ld #{ErrorCode.MISSING_FINISH:d}
-        j fetch_fault
+        ld retired^x
+        add #1
+        st retired^x
+        ld retired+1^x
+        adc #0
+        st retired+1^x
+        ld traffic
+        sub traffic_before
+        j zero no_traffic
+        st delta
+        ld traffic
+        st traffic_before
+        ldh retire                      ; {4 * (Unit.STORE + 1)} of STORE: write_bytes
+        ext {_STORE_SHIFT} #0
+        and #{_WRITE_INDEX}
+        st index
+        ld delta
+        add read_bytes^x
+        st read_bytes^x
+        ld read_bytes+1^x
+        adc #0
+        st read_bytes+1^x
+    no_traffic:
+        ld retire
+        j account_to
 
     ; Cycles since the last time go to the run's and the unit's counters; to back.
     account:
         stt now
-    account_now:
         ld unit_index
+    account_to:
         st index
         ld now
         sub before
@@ -292,32 +295,24 @@ def _next() -> str:
         ld cycles
         add delta
         st cycles
-        j carry cycles_carry
-    cycles_done:
+        ld cycles+1
+        adc #0
+        st cycles+1
         ld busy_cycles^x
         add delta
         st busy_cycles^x
-        j carry busy_carry
-    busy_done:
+        ld busy_cycles+1^x
+        adc #0
+        st busy_cycles+1^x
         ld back
         ret
-    cycles_carry:
-        ld cycles+1
-        add #1
-        st cycles+1
-        j cycles_done
-    busy_carry:
-        ld busy_cycles+1^x
-        add #1
-        st busy_cycles+1^x
-        j busy_done
     """
 
 
 def _tokens() -> str:
     waits = "\n".join(
         f"""
-        ld t0
+        ld due
         and #{1 << other}
         j zero taken_{other:d}
         ld tokens+{4 * (other + 1)}^x
@@ -328,35 +323,32 @@ def _tokens() -> str:
         """
         for other in Unit
     )
+    signals = "\n".join(
+        f"""
+        ld due
+        and #{16 << other}
+        j zero signalled_{other:d}
+        ld tokens+{other:d}^x
+        add #1
+        st tokens+{other:d}^x
+    signalled_{other:d}:
+        """
+        for other in Unit
+    )
     return f"""
-    ; The instruction is sound and begins: its unit takes the tokens; to link.
-    take_tokens:
+    ; The instruction's tokens, and the accounts of the one before, while it is executed.
+    exchange:
         ld unit
         st index
-        ld left
-        sub #1
-        st left
-        jn carry left_borrow
-    left_done:
-        ldh word0
-        ext 8 #0
-        st signals
-        ldh word0
-        ext 4 #0
-        and #0xF
-        j zero begins
-        st t0
         {waits}
-    begins:
-        ld unit
-        st begin
-        ld link
-        ret
-    left_borrow:
-        ld left+1
-        sub #1
-        st left+1
-        j left_done
+        ld unit_index
+        st index
+        {signals}
+        ld #0
+        st due
+        ld #&waiting
+        st back
+        j account_done
     starved:                            ; in program order the token can not come any more
         ld #{ErrorCode.WATCHDOG:d}
         j unit_fault
@@ -365,13 +357,17 @@ def _tokens() -> str:
 
 def _waits() -> str:
     return f"""
-    ; Until the mover is idle; to link.
-    await_mover:
-        jn moving arrived
-        jn moment await_mover
+    ; Until mover and engines are idle; to link.
+    await:
+        ld due
+        jn zero exchange
+    waiting:
+        jn working arrived
+        jn moment waiting
         ld #{Control.TAKE_MOMENT:d}
         st control
         j abort aborted
+        j compute_fault beyond_rows
         ld #&watch
         st back
         j account
@@ -380,7 +376,7 @@ def _waits() -> str:
         ld watchdog_cycles
         jn zero watch_armed
         ld watchdog_cycles+1
-        j zero await_mover
+        j zero waiting
     watch_armed:
         ld patience
         sub #{MOMENT_CYCLES}
@@ -388,12 +384,10 @@ def _waits() -> str:
         ld patience+1
         sbc #0
         st patience+1
-        j carry await_mover
+        j carry waiting
         ld link
         sub #&fetched
-        j zero fetch_starved
-        j starved
-    fetch_starved:
+        jn zero starved
         ld #{ErrorCode.WATCHDOG:d}
         j fetch_fault
     watch_progress:
@@ -405,23 +399,10 @@ def _waits() -> str:
         ld watchdog_cycles+1
         adc #0
         st patience+1
-        jn carry await_mover
+        jn carry waiting
         ld #0xFFFF
         st patience+1
-        j await_mover
-
-    ; Until the engines are idle; to link.
-    await_engines:
-        j compute_idle arrived
-        jn moment await_engines
-        ld #{Control.TAKE_MOMENT:d}
-        st control
-        j abort aborted
-        j compute_fault beyond_rows
-        ld #&await_engines
-        st back
-        j account
-
+        j waiting
     arrived:
         ld link
         ret
@@ -430,14 +411,11 @@ def _waits() -> str:
 
 def _faults() -> str:
     return f"""
-    program_fault:
-        ld #{ErrorCode.ADDRESS_OUT_OF_RANGE:d}
-        j fetch_fault
     program_refused:
         ld #{ErrorCode.READ_RESPONSE:d}
         j fetch_fault
     refused:
-        ld bytes_index
+        ld unit
         jn zero refused_write
         ld #{ErrorCode.READ_RESPONSE:d}
         j unit_fault
@@ -452,18 +430,32 @@ def _faults() -> str:
         j unit_fault
     bad_field:
         ld #{ErrorCode.ILLEGAL_FIELD:d}
-        j unit_fault
 
-    ; The error in A is the fetch unit's, or the unit's whose instruction it is.
-    fetch_fault:
-        st error
-        ld #{_FETCH_UNIT << 8}
-        st t1
-        j fault
+    ; The error in A is that of the unit whose instruction it is, or of the fetch unit.
     unit_fault:
         st error
         ldh #0
         ext 8 unit
+        st t1
+        j fault
+    program_fault:
+        ld #{ErrorCode.ADDRESS_OUT_OF_RANGE:d}
+        st error
+        j fetch_unit
+    missing:
+        ld #{ErrorCode.MISSING_FINISH:d}
+        st error
+        j fetch_unit
+    fetch_fault:                        ; the instruction does not count as fetched
+        st error
+        ld left
+        add #1
+        st left
+        ld left+1
+        adc #0
+        st left+1
+    fetch_unit:
+        ld #{_FETCH_UNIT << 8}
         st t1
     fault:
         ld program_length
@@ -474,27 +466,30 @@ def _faults() -> str:
         and #0xFF
         add t1
         st error_info+1
+        ld #&account_fault
+        st back
+        ld due
+        jn zero account_done
+    account_fault:
         ld #&failed
         st back
         j account
     failed:
         ld #{Status.BUSY | Status.ERROR:d}
         st status
-        ld #{Control.STOP_MOVER:d}
+        ld #{Control.STOP_MOVER | Control.RESET_ENGINES:d}
         st control
     fault_drain:
-        j moving fault_drain
-        ld #{Control.RESET_ENGINES:d}
-        st control
+        j working fault_drain
         ld #{Status.ERROR:d}
         st status
         j idle
 
     aborted:
-        ld #{Control.STOP_MOVER:d}
+        ld #{Control.STOP_MOVER | Control.RESET_ENGINES:d}
         st control
     abort_drain:
-        j moving abort_drain
+        j working abort_drain
         j clear
     """
 

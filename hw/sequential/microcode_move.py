@@ -8,8 +8,6 @@ from accelc.hw.sequential.words import Command
 from accelc.isa.config import AccelConfig
 from accelc.isa.spec import Buffer, Opcode
 
-#: Distance of the counters read_bytes and write_bytes, in words.
-_WRITE_INDEX = 4
 #: Fields of LOAD and STORE in the order they have in both.
 _FIELDS = "dram.lo dram.hi n0 n1 n2 stride1.lo stride1.hi stride2.lo stride2.hi"
 
@@ -48,7 +46,6 @@ def _load(config: AccelConfig) -> str:
     return f"""
     {begin(Opcode.LOAD)}
         ld #0
-        st bytes_index
         st first
         st middle
         st last
@@ -146,8 +143,6 @@ def _load(config: AccelConfig) -> str:
 def _store(config: AccelConfig) -> str:
     return f"""
     {begin(Opcode.STORE)}
-        ld #{_WRITE_INDEX}
-        st bytes_index
         ld #{Command.WRITE:d}
         st command
         ld #0
@@ -232,9 +227,6 @@ def _move(config: AccelConfig) -> str:
         sbc #0
         st stride_high
     run_known:
-        ld #0
-        st moved
-        st moved+1
         ld kept_n2
         sub #1
         j zero no_data
@@ -256,44 +248,7 @@ def _move(config: AccelConfig) -> str:
         st runs
         ld command
         st move
-        ld moved                        ; meanwhile: moved = run_bytes * runs, once
-        jn zero moved_known
-        ld run_bytes
-        st moved
-        st t0
-        ld #0
-        st t1
-        ld kept_n1
-    multiply:
-        j zero moved_known
-        st factor
-        jn odd multiply_even
-        ld moved
-        add t0
-        st moved
-        ld moved+1
-        adc t1
-        st moved+1
-    multiply_even:
-        ld t0
-        add t0
-        st t0
-        ld t1
-        adc t1
-        st t1
-        ldh factor
-        ext 1 #0
-        j multiply
-    moved_known:
-        ld bytes_index
-        st index
-        ld moved
-        add read_bytes^x
-        st read_bytes^x
-        ld moved+1
-        adc read_bytes+1^x
-        st read_bytes+1^x
-        call await_mover
+        call await
         j limit_fault beyond_memory
         j row_fault beyond_rows
         j response_fault refused
@@ -323,7 +278,7 @@ def _move(config: AccelConfig) -> str:
         ld fill_command
         st move
     filling:
-        j moving filling
+        j working filling
         j row_fault beyond_rows
         j plane
     """

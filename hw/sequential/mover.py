@@ -49,6 +49,8 @@ class Mover(wiring.Component):
         beyond its scratchpad, and was not written; memory answered with an error.
     progress : Out(1)
         Something happened on the bus since ``TAKE_PROGRESS``.
+    traffic : Out(16)
+        Bytes of data moved, modulo 2^16; instructions do not count.
     tail : Out(5)
         The last of the instruction's words that is not zero.
     """
@@ -68,6 +70,7 @@ class Mover(wiring.Component):
     row_fault: Signal
     response_fault: Signal
     progress: Signal
+    traffic: Signal
     tail: Signal
 
     def __init__(self, config: AccelConfig) -> None:
@@ -86,6 +89,7 @@ class Mover(wiring.Component):
                 "row_fault": Out(1),
                 "response_fault": Out(1),
                 "progress": Out(1),
+                "traffic": Out(16),
                 "tail": Out(5),
             }
         )
@@ -285,6 +289,10 @@ class Mover(wiring.Component):
             m.d.sync += [
                 self.limit_fault.eq(0), self.row_fault.eq(0), self.response_fault.eq(0),
             ]  # fmt: skip
+        moved_beats = Signal(16 - bus_log2)
+        with m.If((arrives & ~fetching) | leaves):
+            m.d.sync += moved_beats.eq(moved_beats + 1)
+        m.d.comb += self.traffic.eq(Cat(Const(0, bus_log2), moved_beats))
         with m.If(asked | answered | arrives | leaves):
             m.d.sync += self.progress.eq(1)
         with m.Elif(self.control[exact_log2(Control.TAKE_PROGRESS)]):

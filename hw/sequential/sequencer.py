@@ -13,7 +13,7 @@ from accelc.hw.sequential.words import WORDS, Condition, Device, Operation
 WORD_BITS = 16
 _ADDRESS_BITS = ceil_log2(WORDS)
 #: Conditions the sequencer itself knows.
-_OWN = (Condition.ALWAYS, Condition.ZERO, Condition.CARRY, Condition.ODD)
+_OWN = (Condition.ALWAYS, Condition.ZERO, Condition.CARRY)
 _NEVER = 1 << 15 | 1 << 14
 
 
@@ -30,10 +30,10 @@ class Sequencer(wiring.Component):
 
     Members
     -------
-    conditions : In(16)
+    conditions : In(13)
         By ``Condition``; the sequencer's own are ignored.
-    timer : In(16)
-        What ``stt`` stores.
+    time, traffic : In(16)
+        What ``stt`` and ``stb`` store.
     accumulator : Out(16)
     stored : Out(WordStore())
         What the microprogram writes in this cycle, for the devices.
@@ -46,7 +46,8 @@ class Sequencer(wiring.Component):
     """
 
     conditions: Signal
-    timer: Signal
+    time: Signal
+    traffic: Signal
     accumulator: Signal
     stored: wiring.PureInterface
     other: wiring.PureInterface
@@ -67,8 +68,9 @@ class Sequencer(wiring.Component):
         self.contents = tuple(contents)
         super().__init__(
             {
-                "conditions": In(len(Condition) + 1),
-                "timer": In(WORD_BITS),
+                "conditions": In(len(Condition)),
+                "time": In(WORD_BITS),
+                "traffic": In(WORD_BITS),
                 "accumulator": Out(WORD_BITS),
                 "stored": Out(WordStore()),
                 "other": In(WordStore()),
@@ -132,7 +134,6 @@ class Sequencer(wiring.Component):
             Condition.ALWAYS: Const(1),
             Condition.ZERO: ~a.any(),
             Condition.CARRY: carry,
-            Condition.ODD: a[0],
         }
         assert set(own) == set(_OWN)
         choices = [
@@ -152,11 +153,11 @@ class Sequencer(wiring.Component):
             self.other_ready.eq(~stores),
         ]
         with m.If(stores):
-            is_time = ~word2[14] & operation[0]
+            is_time, is_traffic = ~word2[14] & operation[0], ~word2[14] & operation[2]
             m.d.comb += [
                 self.written.en.eq(0b11),
                 self.written.addr.eq(address2),
-                self.written.data.eq(Mux(is_time, self.timer, a)),
+                self.written.data.eq(Mux(is_time, self.time, Mux(is_traffic, self.traffic, a))),
             ]
         with m.Else():
             m.d.comb += [
@@ -174,4 +175,4 @@ class Sequencer(wiring.Component):
         return m
 
 
-assert Operation.STORE_TIME & 1 and Operation.JUMP & 2
+assert Operation.STORE_TIME & 1 and Operation.JUMP & 2 and Operation.STORE_TRAFFIC & 4

@@ -29,8 +29,11 @@ ZEROED_WORDS = (range(0x80, 0x94), range(0xB0, 0xF4))
 #: The counter of busy cycles of unit ``u`` lies at ``BUSY_WORD ^ 4 * (u + 1)``.
 BUSY_WORD = 0x80
 RETIRED_WORD = 0xC0
-#: Four words where the accounts of no unit go: behind those of the units.
-NOWHERE_WORD = 0xC8
+#: What comes before the first instruction is accounted to a unit there is not: its number (as in
+#: ``RETIRE``) leads to words nobody looks at, those of busy cycles here, and tokens from LOAD to
+#: LOAD.
+NO_UNIT = 0x4C
+NOWHERE_WORD = BUSY_WORD ^ NO_UNIT
 #: What the host can see of the register file.
 VISIBLE_WORDS = (range(0x00, 0x1A), range(0x80, 0xB8), range(0xC0, 0xC8))
 
@@ -59,8 +62,9 @@ class Device(enum.IntEnum):
     INDEX = DEVICE_WORD + 10
     #: ``Control``.
     CONTROL = DEVICE_WORD + 11
-    #: Bits 1:0 are the unit whose instruction begins, or is done.
-    BEGIN = DEVICE_WORD + 12
+    #: The unit whose instruction begins.
+    UNIT = DEVICE_WORD + 12
+    #: ``4 * (unit + 1)`` of the unit whose instruction is done.
     RETIRE = DEVICE_WORD + 13
     #: Bit 0 starts the matrix engine, bit 1 the vector engine.
     COMPUTE = DEVICE_WORD + 14
@@ -99,7 +103,8 @@ class Status(enum.IntFlag):
 class Operation(enum.IntEnum):
     """Bits 13:9 of what is neither a jump nor an extraction, one meaning each.
 
-    Bit 4: leave A alone, store it (bit 0: the timer) or jump to it (bit 1). Else A becomes
+    Bit 4: leave A alone, store it (bit 0: the time; bit 2: the traffic) or jump to it (bit 1). Else
+    A becomes
     the sum of A (if bit 3) and the word, inverted (bit 2), with the carry (bit 1) or with bit 2 as
     carry in; bit 0 masks the word with A. Bit 3 also sets the carry.
     """
@@ -112,6 +117,7 @@ class Operation(enum.IntEnum):
     SUBTRACT_CARRY = 0b01110
     STORE = 0b10000
     STORE_TIME = 0b10001
+    STORE_TRAFFIC = 0b10100
     JUMP = 0b10010
 
 
@@ -121,34 +127,34 @@ class Condition(enum.IntEnum):
     ALWAYS = 0
     ZERO = 1
     CARRY = 2
-    ODD = 3
-    #: The mover is at work, or memory still owes it something.
-    MOVING = 4
+    #: The mover or an engine is at work, or memory still owes something.
+    WORKING = 3
     #: The mover stopped: beyond the limit, beyond the scratchpad, or memory answered with an error.
-    LIMIT_FAULT = 5
-    ROW_FAULT = 6
-    RESPONSE_FAULT = 7
-    #: Something happened on the bus since ``TAKE_PROGRESS``.
+    LIMIT_FAULT = 4
+    ROW_FAULT = 5
+    RESPONSE_FAULT = 6
+    #: An engine stopped: beyond a scratchpad.
+    COMPUTE_FAULT = 7
+    #: Something happened on the bus since ``TAKE_PROGRESS``, or an engine is at work.
     PROGRESS = 8
-    #: 64 cycles have passed since ``TAKE_MOMENT``, or will have soon.
+    #: ``MOMENT_CYCLES`` have passed since ``TAKE_MOMENT``, or will have soon.
     MOMENT = 9
     START = 10
     ABORT = 11
-    COMPUTE_IDLE = 12
-    COMPUTE_FAULT = 13
     #: A word of the instruction at or behind the number in A was not zero.
-    TAIL = 14
+    TAIL = 12
 
 
-#: Cycles from moment to moment.
-MOMENT_CYCLES = 64
+#: Cycles from moment to moment: what a wait looks after besides its end.
+MOMENT_CYCLES = 512
 #: Words of the microprogram's own; ``name/2`` has 32 bits.
 _COMMON = (
-    "k link back now before delta unit unit_index left/2 memory_end/2 signals patience/2 t0 t1"
+    "k link back now before delta unit_index due left/2 memory_end/2 patience/2 t0 t1 "
+    "traffic traffic_before"
 )
 #: Variables of one kind of instruction each: they share their places.
 _SHARED = (
-    "buffer command fill_command depth run_bytes first middle last moved/2 bytes_index factor",
+    "buffer command fill_command depth run_bytes first middle last",
     "flags flags_now acc_row count_o count_a count_b n_a n_b start_inp start_wgt line_inp line_wgt",
     "count prm_0",
 )
@@ -158,7 +164,12 @@ _KEPT = {
     "pad_top": 13, "pad_bottom": 14, "pad_left": 15,
     "inp_o": 11, "inp_k0": 12, "inp_k1": 13, "wgt_o": 18, "wgt_k0": 19, "wgt_k1": 20, "acc_o": 22,
 }  # fmt: skip
-VARIABLE_WORDS = (*range(0xF4, 0x100), *range(0xCC, 0xE4), *range(0xB8, 0xC0))
+VARIABLE_WORDS = (
+    *range(0xF4, 0x100),
+    *range(0xC8, NOWHERE_WORD),
+    *range(NOWHERE_WORD + 2, 0xE4),
+    *range(0xB8, 0xC0),
+)
 #: Words for constants: between the host's registers, behind the devices, and where the host reads
 #: zeros from its copy: counters that have no meaning here.
 CONSTANT_WORDS = (
