@@ -49,8 +49,8 @@ ULX3S_85F = Board(
     title="Radiona ULX3S with LFE5U-85F",
     family=Family.ECP5,
     platform=_ulx3s_85f,
-    # 128 of the chip's 156 multipliers; the vector unit takes 25 more. Scratchpads and on-chip memory
-    # share 208 block RAMs.
+    # 128 of the chip's 156 multipliers; the vector unit takes 25 more. Scratchpads and on-chip
+    # memory share 208 block RAMs.
     config=AccelConfig(
         name="ulx3s-85f",
         block_in=8,
