@@ -186,7 +186,12 @@ class Executor(wiring.Component):
                     with m.Elif(self.core_busy & (self._region == Region.MEMORY)):
                         m.d.comb += [self._code.eq(Status.BUSY), self._wrong.eq(1)]
                     with m.Else():
-                        m.d.comb += [go.eq(1), step.eq(done)]
+                        m.next = "access"
+                m.d.comb += self.record.eq(self._region[1] & ~self._write)
+            with m.State("access"):
+                m.d.comb += [go.eq(1), step.eq(done)]
+                with m.If(done):
+                    m.next = "data"
                 m.d.comb += [
                     self.record.eq(self._region[1] & ~self._write),
                     self._source.eq(Mux(self._region[1], _Source.BUFFER, _Source.BUS)),
@@ -215,16 +220,20 @@ class Executor(wiring.Component):
         with m.If(done):
             m.d.comb += [self._code.eq(Status.ACCESS), self._wrong.eq(refused)]
         page = self._address[:_PAGE_BITS]
+        term = Cat(self._term[0] | done, self._term[1:])
         with m.If(self._clear):
             m.d.sync += [page.eq(0), self._left.eq(0)]
         with m.Else():
             with m.If(self._load_address | done):
-                m.d.sync += page.eq((Cat(done, page) + Cat(done, self._term))[1:])
+                m.d.sync += page.eq(page + term)
             with m.If(self._load_length | done):
-                m.d.sync += self._left.eq((Cat(done, self._left) + Cat(done, self._term))[1:])
-        # The first thing that is wrong counts.
-        with m.If(self._wrong & (self._status == Status.OK)):
-            m.d.sync += self._status.eq(self._code)
+                m.d.sync += self._left.eq(self._left + term)
+        # The first thing that is wrong counts. A cycle later is early enough: the next look at the
+        # status is two cycles away.
+        wrong, code = Signal(), Signal(Status)
+        m.d.sync += [wrong.eq(self._wrong), code.eq(self._code)]
+        with m.If(wrong & (self._status == Status.OK)):
+            m.d.sync += self._status.eq(code)
         return m
 
     def _header(self, m: Module, loaded: Signal, step: Signal) -> None:

@@ -13,7 +13,7 @@ ANSWER = data.StructLayout({"byte": unsigned(8), "border": unsigned(1), "check":
 
 
 class FrameSender(wiring.Component):
-    """Stuffs bytes and keeps their CRC; 9 cycles for a byte of content, 1 for a delimiter.
+    """Stuffs bytes and keeps their CRC; 10 cycles for a byte of content, 2 for a delimiter.
 
     Members
     -------
@@ -31,28 +31,33 @@ class FrameSender(wiring.Component):
         m = Module()
         answer = self.i.payload
         crc = Signal(32, init=CRC_INIT)
+        # The byte on its way out; then the CRC takes it bit by bit.
         byte = Signal(8)
-        special = Signal()
-        escaped = Signal()
-        # The byte is on its way, now the CRC takes it bit by bit.
-        summing = Signal()
+        border, check = Signal(), Signal()
+        sending, summing = Signal(), Signal()
+        special, escaped = Signal(), Signal()
         index = Signal(3)
         m.d.comb += [
-            byte.eq(Mux(answer.check, ~crc[:8], answer.byte)),
-            special.eq(((byte == DELIMITER) | (byte == ESCAPE)) & ~answer.border & ~escaped),
-            self.o.valid.eq(self.i.valid & ~summing),
+            self.i.ready.eq(~sending & ~summing),
+            special.eq(((byte == DELIMITER) | (byte == ESCAPE)) & ~border & ~escaped),
+            self.o.valid.eq(sending),
             self.o.payload.eq(Mux(special, ESCAPE, byte ^ Mux(escaped, ESCAPE_FLIP, 0))),
         ]
-        with m.If(self.o.valid & self.o.ready):
-            m.d.sync += [escaped.eq(special), summing.eq(~special & ~answer.border)]
-            with m.If(answer.border):
-                m.d.comb += self.i.ready.eq(1)
+        with m.If(self.i.ready):
+            m.d.sync += [
+                byte.eq(Mux(answer.check, ~crc[:8], answer.byte)),
+                border.eq(answer.border),
+                check.eq(answer.check),
+                sending.eq(self.i.valid),
+            ]
+        with m.If(sending & self.o.ready):
+            m.d.sync += [escaped.eq(special), sending.eq(special), summing.eq(~special & ~border)]
+            with m.If(border):
                 m.d.sync += crc.eq(CRC_INIT)
         with m.If(summing):
             # Its own lowest bit in place of data shifts the register without feedback.
-            bit = Mux(answer.check, crc[0], answer.byte.bit_select(index, 1))
+            bit = Mux(check, crc[0], byte.bit_select(index, 1))
             m.d.sync += [index.eq(index + 1), crc.eq(crc_step(crc, bit))]
             with m.If(index.all()):
-                m.d.comb += self.i.ready.eq(1)
                 m.d.sync += summing.eq(0)
         return m
