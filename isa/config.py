@@ -262,6 +262,23 @@ PRESETS: dict[str, AccelConfig] = {
             out_rows=512,
             prm_rows=128,
         ),
+        AccelConfig(
+            name="1x4x4s",
+            sequential=True,
+            block_in=4,
+            block_out=4,
+            bus_bytes=4,
+            vector_lanes=1,
+            mult_bits=15,
+            add=False,
+            lut=False,
+            inp_rows=512,
+            wgt_rows=128,
+            acc_rows=256,
+            vin_rows=64,
+            out_rows=256,
+            prm_rows=32,
+        ),
     )
 }
 #: The preset commands use when none is named: VTA's default scratchpads at 256 MAC a cycle.

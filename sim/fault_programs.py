@@ -31,7 +31,9 @@ def small_program(config: AccelConfig, *instructions: Instruction) -> Program:
 
 
 def _beyond_rows(c: AccelConfig) -> dict[str, Instruction]:
+    second = {"second vin": Alu(source=Source.VIN, add=1, vin=c.vin_rows)} if c.add else {}
     return {
+        **second,
         "inp": Gemm(inp=c.inp_rows - 1, n_x=2, inp_x=1),
         "inp wraps": Gemm(inp=0, n_x=2, inp_x=0xFFFF),
         "inp in window": Gemm(window=1, inp=c.inp_rows - 1, n_x=2, inp_x=1, first=3),
@@ -39,7 +41,6 @@ def _beyond_rows(c: AccelConfig) -> dict[str, Instruction]:
         "acc": Gemm(acc=c.acc_rows),
         "acc of alu": Alu(source=Source.ACC, scale=1, src=c.acc_rows),
         "vin": Alu(source=Source.VIN, src=c.vin_rows - 1, n_kx=2, src_kx=1),
-        "second vin": Alu(source=Source.VIN, add=1, vin=c.vin_rows),
         "prm": Alu(source=Source.ACC, scale=1, prm=c.prm_rows - 1, n0=2, prm_0=1),
         "out": Alu(source=Source.VIN, dst=c.out_rows - 1, n2=2, dst_2=1),
         "out of store": Store(row=c.out_rows - 1, n0=2),
@@ -73,7 +74,7 @@ def _illegal_fields(c: AccelConfig) -> dict[str, Instruction]:
 
 
 def fault_programs(config: AccelConfig) -> dict[str, Fault]:
-    """One program per fault, named after what is wrong; ``config`` has every optional unit."""
+    """One program per fault, named after what is wrong; ``config`` has the window mode."""
     first = Load(buffer=Buffer.INP)
     named: dict[str, Fault] = {}
     for code, instructions in (

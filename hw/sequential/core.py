@@ -59,7 +59,7 @@ class SequentialCore(wiring.Component):
     s_axil : In(Axi4Lite)
     irq, busy, failed : Out(1)
     {unit}_start, {unit}_retire : Out(1)
-        As those of ``Core``; an instruction's retirement is reported when the next one is there, too.
+        As those of ``Core``; a retirement is reported when the next instruction is there, too.
     """
 
     m_axi: wiring.PureInterface

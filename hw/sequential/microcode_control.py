@@ -74,6 +74,8 @@ def _resets() -> str:
 def _start(config: AccelConfig) -> str:
     low, high = ZEROED_WORDS
     zeroed = low.start
+    taken = Control.TAKE_START | Control.TAKE_MOMENT | Control.TAKE_PROGRESS
+    taken |= Control.RESET_ENGINES
     return f"""
     reset:
         {_resets()}
@@ -99,7 +101,7 @@ def _start(config: AccelConfig) -> str:
         st unit_index
         ld #{Status.BUSY:d}
         st status
-        ld #{Control.TAKE_START | Control.RESET_ENGINES:d}
+        ld #{taken:d}
         st control
 
         ld #{high.stop - zeroed - _ZEROED_TOGETHER:#x}

@@ -155,8 +155,10 @@ def test_random_programs_use_everything(config: AccelConfig) -> None:
     expected |= {
         f"{name} {n}" for name in ("window", "accumulate", "source", "scale") for n in (0, 1)
     }
-    expected |= {f"{name} {n}" for name in ("add", "lut") for n in (0, 1)}
-    expected |= {f"load {buffer.name}" for buffer in Buffer}
+    for name in ("add", "lut"):
+        expected |= {f"{name} {n}" for n in range(1 + getattr(config, name))}
+    buffers = [buffer for buffer in Buffer if config.lut or buffer is not Buffer.LUT]
+    expected |= {f"load {buffer.name}" for buffer in buffers}
     expected |= {f"wait {name}" for name in ("Load", "Gemm", "Alu", "Store")}
     assert expected <= seen
 

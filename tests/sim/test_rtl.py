@@ -34,7 +34,12 @@ MEMORIES: tuple[Callable[[int], MemoryModel], ...] = (
     lambda seed: MemoryModel(latency_cycles=5, stall_per_65536=48_000, seed=seed),
 )
 #: Random programs per configuration: over 2,000 together.
-PROGRAMS = {"1x4x4": 900, "1x8x8": 500, "1x16x16": 250, "2x16x16": 200, "1x4x8": 300}
+PROGRAMS = {
+    "1x4x4": 900, "1x8x8": 500, "1x16x16": 250, "2x16x16": 200, "1x4x8": 300, "1x4x4s": 900,
+}  # fmt: skip
+#: The two kinds of core.
+KINDS = (PRESETS["1x4x4"], PRESETS["1x4x4s"])
+FAULTS = [(config, name) for config in KINDS for name in fault_programs(config)]
 _devices: dict[str, RtlDevice] = {}
 
 
@@ -56,9 +61,8 @@ def test_random_programs_agree(config: AccelConfig) -> None:
         assert difference is None, f"{config.name} seed {seed}: {difference}"
 
 
-@pytest.mark.parametrize("name", list(fault_programs(PRESETS["1x4x4"])))
-def test_faults_are_named_and_survived(name: str) -> None:
-    config = PRESETS["1x4x4"]
+@pytest.mark.parametrize(("config", "name"), FAULTS, ids=lambda c: getattr(c, "name", c))
+def test_faults_are_named_and_survived(config: AccelConfig, name: str) -> None:
     device = device_of(config)
     fault = fault_programs(config)[name]
     device.write_register("watchdog_cycles", 3000)
@@ -72,9 +76,9 @@ def test_faults_are_named_and_survived(name: str) -> None:
     assert compare(random_program(config, 7), [GoldenDevice(config), device]) is None
 
 
+@pytest.mark.parametrize("config", KINDS, ids=lambda c: c.name)
 @pytest.mark.parametrize("name", list(damaged_words()))
-def test_damaged_words_are_refused(name: str) -> None:
-    config = PRESETS["1x4x4"]
+def test_damaged_words_are_refused(config: AccelConfig, name: str) -> None:
     device = device_of(config)
     whole = small_program(config, Load(buffer=Buffer.INP), Load(buffer=Buffer.INP), Finish())
     device.load(whole)
@@ -93,10 +97,10 @@ def test_damaged_words_are_refused(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("stall", [0, 30_000])
+@pytest.mark.parametrize("config", KINDS, ids=lambda c: c.name)
 def test_bus_errors_are_named_and_survived(
-    code: str, unit: str, first: int, last: int, stall: int
+    config: AccelConfig, code: str, unit: str, first: int, last: int, stall: int
 ) -> None:
-    config = PRESETS["1x4x4"]
     device = device_of(config)
     model = MemoryModel(stall_per_65536=stall, seed=3)
     program = small_program(
@@ -114,7 +118,7 @@ def test_bus_errors_are_named_and_survived(
     assert compare(random_program(config, 9), [GoldenDevice(config), device]) is None
 
 
-@pytest.mark.parametrize("config", [PRESETS["1x4x4"], PRESETS["2x16x16"]], ids=lambda c: c.name)
+@pytest.mark.parametrize("config", [*KINDS, PRESETS["2x16x16"]], ids=lambda c: c.name)
 def test_runs_repeat_without_reset(config: AccelConfig) -> None:
     device = device_of(config)
     programs = [random_program(config, seed) for seed in (21, 22)]
