@@ -1,6 +1,8 @@
 """Parameter registers of the compute engines, and the rows that follow from them."""
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -44,9 +46,11 @@ class Addresses(wiring.Component):
         The first row written of a line may be the last of the line before it: known after the
         first line since the parameters were set, which must not differ in that from start to start.
     tile_restart, tile_step : ``In(1)``
-        Begin to count tiles, not in the cycle after a ``set``; go to the next tile, for the next
-        ``restart``.
+        Begin to count tiles; count one, and let the next ``restart`` begin at the next tile's row.
     last_tile : ``Out(1)``
+        The tile counted last is the last one.
+    table_step : ``In(1)``
+        Name the next tile's row in wgt.
     table : ``Out(16)``
         The tile's row in wgt, or the row in prm.
     flags : ``Out(3)``
@@ -68,6 +72,7 @@ class Addresses(wiring.Component):
     tile_restart: Signal
     tile_step: Signal
     last_tile: Signal
+    table_step: Signal
     table: Signal
     flags: Signal
     a_zero: Signal
@@ -91,11 +96,11 @@ class Addresses(wiring.Component):
                 m.d.sync += register.eq(self.set.value)
             return register
 
-        def stepped(index: int, stride: int) -> Signal:
+        def stepped(index: int, stride: int, step: Value) -> Signal:
             """A parameter that moves from tile to tile."""
             register = Signal(ROW_BITS, name=f"param_{index}", reset_less=True)
             setting, moved = is_set(index), register + parameter(stride, ROW_BITS)
-            with m.If(setting | self.tile_step):
+            with m.If(setting | step):
                 m.d.sync += register.eq(Mux(setting, self.set.value, moved))
             return register
 
@@ -104,41 +109,42 @@ class Addresses(wiring.Component):
             self.a_zero.eq(parameter(AluParam.A_ZERO, 8)),
             self.a_min.eq(parameter(AluParam.A_MIN, 8)),
             self.a_max.eq(parameter(AluParam.A_MAX, 8)),
-            self.table.eq(stepped(GemmParam.WGT, GemmParam.WGT_K)),
+            self.table.eq(stepped(GemmParam.WGT, GemmParam.WGT_K, self.table_step)),
         ]
-        base = stepped(GemmParam.INP, GemmParam.INP_K)
+        base = stepped(GemmParam.INP, GemmParam.INP_K, self.tile_step)
         written_base = parameter(AluParam.DST, ROW_BITS)
         counts = [parameter(AluParam.N_1 + k, bits) for k, bits in enumerate(COUNT_BITS)]
         strides = [parameter(AluParam.SRC_1 + k, ROW_BITS) for k in range(LOOPS)]
         written_strides = [parameter(AluParam.DST_1 + k, ROW_BITS) for k in range(WRITTEN_LOOPS)]
 
         # A loop advances or wraps when all loops inside it are at their last value.
-        advances: list[Value] = [
-            self.step & self.last[k + 1 :].all() if k + 1 < LOOPS else self.step
-            for k in range(LOOPS)
-        ]
         for k, count in enumerate(counts):
-            last = _counter(m, f"loop_{k}", count, self.restart, advances[k])
+            advance = self.step & Cat(self.last[k + 1 :]).all()
+            last = _counter(m, f"loop_{k}", count, self.restart, advance)
             m.d.comb += self.last[k].eq(last)
         tiles = parameter(GemmParam.N_K, TILE_COUNT_BITS)
-        m.d.comb += self.last_tile.eq(_counter(m, "tile", tiles, self.tile_restart, self.tile_step))
+        tile = Signal(TILE_COUNT_BITS, reset_less=True)
+        with m.If(self.tile_restart):
+            m.d.sync += tile.eq(1)
+        with m.Elif(self.tile_step):
+            m.d.sync += [tile.eq(tile + 1), self.last_tile.eq(tile == tiles)]
         m.d.comb += [
             self.written_still.eq(~written_strides[-1].any()),
         ]
-        row, _ = _chain(m, "row", self.restart, base, strides, advances)
-        line_moves = self.written_line
-        written, (next_line, _) = _chain(
+        row, _ = _rows(m, "row", self.restart, base, strides, self.step, list(self.last))
+        written, (next_line, _) = _rows(
             m,
             "written",
             self.written_restart,
             written_base,
             written_strides,
-            [line_moves, self.written_step | line_moves],
+            self.written_step | self.written_line,
+            [Const(0), self.written_line],
         )
         m.d.comb += [self.row.eq(row), self.written_row.eq(written)]
         with m.If(self.tile_restart):
             m.d.sync += self.lines_meet.eq(1)
-        with m.Elif(line_moves & ~self.written_restart):
+        with m.Elif(self.written_line & ~self.written_restart):
             bits = self.written_bits
             m.d.sync += self.lines_meet.eq(next_line[:bits] == written[:bits])
         return m
@@ -147,43 +153,45 @@ class Addresses(wiring.Component):
 def _counter(m: Module, name: str, count: Signal, restart: Value, advance: Value) -> Signal:
     """Whether a loop is at its last value, from a register: the comparison is made ahead.
 
-    ``restart`` at least two cycles after ``count`` changed.
+    ``restart`` at least two cycles after ``count`` changed, and not with ``advance``.
     """
     # what the loop's index will be next, counted from 1
     ahead = Signal(len(count), name=f"{name}_ahead", init=2, reset_less=True)
     single, last = Signal(name=f"{name}_single"), Signal(name=f"{name}_last")
     m.d.sync += single.eq(count == 1)
-    with m.If(restart | (advance & last)):
-        m.d.sync += [ahead.eq(2), last.eq(single)]
-    with m.Elif(advance):
-        m.d.sync += [ahead.eq(ahead + 1), last.eq(ahead == count)]
+    with m.If(restart | advance):
+        m.d.sync += [
+            ahead.eq(Mux(restart | last, 2, ahead + 1)),
+            last.eq(Mux(restart | last, single, ahead == count)),
+        ]
     return last
 
 
-def _chain(
+def _rows(
     m: Module,
     name: str,
     restart: Value,
     base: Value,
     strides: list[Signal],
-    advances: list[Value],
+    step: Value,
+    lasts: Sequence[Value],
 ) -> tuple[Value, list[Signal]]:
-    """One register per loop: where its current iteration starts; the innermost is the row.
+    """The row at the nest's position, and per loop the row at its next value.
 
-    Gives the row, and what each register becomes if its loop or one around it advances.
-
-    When a loop advances, it and all inside it take its next start. ``advances[k]`` implies
-    ``advances[k + 1]``.
+    ``step`` advances the outermost loop inside which all loops are at their last value.
+    ``restart`` never comes with it.
     """
-    outer, outer_moves = base, restart
-    start = base
-    nexts: list[Signal] = []
-    for k, (stride, advance) in enumerate(zip(strides, advances, strict=True)):
-        start = Signal(len(base), name=f"{name}_{k}", reset_less=True)
-        following = Signal(len(base), name=f"{name}_{k}_next")
-        m.d.comb += following.eq(Mux(outer_moves, outer, start + stride))
-        with m.If(restart | advance):
-            m.d.sync += start.eq(following)
-        nexts.append(following)
-        outer, outer_moves = following, restart | advance
-    return start, nexts
+    bits = len(base)
+    row = Signal(bits, name=f"{name}_row", reset_less=True)
+    starts = [Signal(bits, name=f"{name}_next_{k}", reset_less=True) for k in range(len(strides))]
+    following = Signal(bits, name=f"{name}_following")
+    chosen: Value = starts[0]
+    for start, last in zip(starts[1:], lasts[1:], strict=True):
+        chosen = Mux(last, chosen, start)
+    m.d.comb += following.eq(Mux(restart, base, chosen))
+    with m.If(restart | step):
+        m.d.sync += row.eq(following)
+    for k, (start, stride) in enumerate(zip(starts, strides, strict=True)):
+        with m.If(restart | (step & Cat(lasts[k + 1 :]).all())):
+            m.d.sync += start.eq(following + stride)
+    return row, starts

@@ -18,6 +18,10 @@ DIGIT_BITS = 7
 VALUE_DIGITS = -(-ACC_BITS // DIGIT_BITS)
 
 
+#: Registers behind the rounding: zero point, lower limit, upper limit.
+NARROW_CYCLES = 3
+
+
 class DigitPlan:
     """How a 32-bit value meets a multiplier in an array of ``block_out x block_in`` cells.
 
@@ -94,7 +98,7 @@ class AluEngine(wiring.Component):
         from_vin, scale, a_inside = addresses.flags
 
         # Cycles after an element's read: it is chosen, is x, is biased and enters the array, its
-        # digits are there, are the product, are rounded, moved, raised to the lower limit, done.
+        # digits are there, are added up, are the product, are rounded.
         x_at = READ_CYCLES + 1
         biased_at = x_at + 2
         digits_at = biased_at + self._array.latency
@@ -104,7 +108,7 @@ class AluEngine(wiring.Component):
         m.submodules.shift = shift = RoundingShift(
             lanes=1, value_bits=ACC_BITS + config.mult_bits, shift_bits=SHIFT_BITS
         )
-        done_at = product_at + shift.latency + 3
+        rounded_at = product_at + shift.latency
 
         idle = Signal(init=1, name="idle_state")
         fetching, loading, running = (
@@ -116,18 +120,24 @@ class AluEngine(wiring.Component):
         # A position is the last of its element when the maximum's window ends with it.
         advance = Signal()
         window_ends = addresses.last[2:].all()
-        element = _delays(m, "element", advance & window_ends, done_at)
-        ends_line = _delays(m, "ends_line", advance & addresses.last[1:].all(), done_at)
+        element = _delays(m, "element", advance & window_ends, rounded_at)
+        ends_line = _delays(m, "ends_line", advance & addresses.last[1:].all(), rounded_at)
+        # without scale, x goes to the limits directly
+        late, late_ends_line = (
+            _delays(m, name, Mux(scale, flow[rounded_at], flow[x_at + 1]), NARROW_CYCLES)
+            for name, flow in (("late", element), ("late_ends_line", ends_line))
+        )
+        done = late[-1]
         m.d.comb += [
-            addresses.written_step.eq(element[done_at]),
-            addresses.written_line.eq(ends_line[done_at]),
+            addresses.written_step.eq(done),
+            addresses.written_line.eq(late_ends_line[-1]),
         ]
 
         # A lane's parameters stay at the memory's output while its elements pass.
         entry = self.prm_read.data
         bias = entry[:ACC_BITS].as_signed()
-        mult = Mux(scale, entry[ACC_BITS : ACC_BITS + config.mult_bits], 1)
-        amount = Mux(scale, entry[56 : 56 + SHIFT_BITS], 0)
+        mult = entry[ACC_BITS : ACC_BITS + config.mult_bits]
+        amount = entry[56 : 56 + SHIFT_BITS]
         last_load = loads(config, self._array.rows_per_load) - 1
         load = Signal(range(last_load + 1))
         m.d.comb += [
@@ -164,7 +174,7 @@ class AluEngine(wiring.Component):
             m.d.sync += x.eq(Mux(from_vin, narrow, wide))
         biased = Signal(signed(ACC_BITS), reset_less=True)
         with m.If(element[x_at + 1]):
-            m.d.sync += biased.eq(Mux(scale, x + bias, x))
+            m.d.sync += biased.eq(x + bias)
 
         # Multiply.
         passes = element[biased_at : biased_at + plan.passes]
@@ -195,18 +205,18 @@ class AluEngine(wiring.Component):
             shift.en.eq(element[product_at]),
             shift.value[0].eq(Cat(lower, upper)[:product_bits].as_signed()),
             shift.shift[0].eq(amount),
-            shift.parity.eq(scale & a_inside & zero[0]),
+            shift.parity.eq(a_inside & zero[0]),
         ]
         moved = Signal(signed(NARROW_BITS + 2), reset_less=True)
         raised = Signal(signed(NARROW_BITS + 2), reset_less=True)
         result = Signal(8, reset_less=True)
         m.d.sync += [
-            moved.eq(Mux(scale, shift.o[0] + zero, shift.o[0])),
+            moved.eq(Mux(scale, shift.o[0] + zero, x[:8].as_signed())),
             raised.eq(Mux(moved < low, low, moved)),
             result.eq(Mux(raised > high, high, raised)),
         ]
         m.d.comb += [
-            self.out_write.en.eq(element[done_at]),
+            self.out_write.en.eq(done),
             self.out_write.addr.eq(Cat(lane, addresses.written_row)),
             self.out_write.data.eq(result),
         ]
@@ -227,8 +237,8 @@ class AluEngine(wiring.Component):
             m.d.sync += pause.eq(Mux(pause == 0, plan.passes - 1, pause - 1))
         with m.If(advance & addresses.last.all()):
             m.d.sync += running.eq(0)
-        done = ~idle & ~self.range_error & ~fetching & ~loading & ~running & ~Cat(element[1:]).any()
-        with m.If(done):
+        in_flight = Cat(element[1:], late[1:]).any()
+        with m.If(~(idle | self.range_error | fetching | loading | running | in_flight)):
             m.d.sync += lane.eq(lane + 1)
             with m.If(lane == config.block_out - 1):
                 m.d.sync += idle.eq(1)
@@ -240,7 +250,7 @@ class AluEngine(wiring.Component):
         beyond = (
             (fetching & scale & addresses.table[ceil_log2(config.prm_rows) :].any())
             | (running & Mux(from_vin, beyond_vin, beyond_acc))
-            | (element[done_at] & addresses.written_row[ceil_log2(config.out_rows) :].any())
+            | (done & addresses.written_row[ceil_log2(config.out_rows) :].any())
         )
         with m.If(beyond):
             m.d.sync += self.range_error.eq(1)

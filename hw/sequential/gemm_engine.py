@@ -112,13 +112,15 @@ class GemmEngine(wiring.Component):
             array.mask.eq(Cat(taps > j for j in range(config.block_in))),
             restarts[0].eq(loading & (load == restart_load)),
             addresses.restart.eq(restarts[0]),
-            addresses.tile_restart.eq(restarts[0] & first_tile),
+            addresses.tile_restart.eq(self.start),
+            # as soon as what this tile needs is taken: in good time for the next
+            addresses.tile_step.eq(restarts[0]),
+            addresses.table_step.eq(loading & (load == last_load)),
             addresses.written_restart.eq(restarts[read_at]),
         ]
 
         # Rows. What is compared is compared a cycle ahead.
-        column_ends = addresses.last[2:].all()
-        line_ends = addresses.last[1:].all()
+        _, line_ends, column_ends, _ = addresses.last
         fire = Signal()
         if config.window:
             ahead = Signal(8, reset_less=True)
@@ -129,13 +131,14 @@ class GemmEngine(wiring.Component):
                 due_always.eq(~window | (step_columns == 1)),
             ]
             m.d.comb += fire.eq(column_ends & due)
-            with m.If(restarts[0] | (addresses.step & line_ends)):
-                m.d.sync += [ahead.eq(2), fired.eq(0), due.eq(due_first)]
-            with m.Elif(addresses.step & column_ends & due):
-                m.d.sync += [ahead.eq(2), fired.eq(1), due.eq(due_always)]
-            with m.Elif(addresses.step & column_ends):
-                m.d.sync += ahead.eq(ahead + 1)
-                m.d.sync += due.eq(ahead == Mux(fired, step_columns, first))
+            begins_line = restarts[0] | line_ends
+            with m.If(restarts[0] | (addresses.step & column_ends)):
+                due_ahead = ahead == Mux(fired, step_columns, first)
+                m.d.sync += [
+                    ahead.eq(Mux(begins_line | due, 2, ahead + 1)),
+                    fired.eq(~begins_line & (fired | due)),
+                    due.eq(Mux(begins_line, due_first, Mux(due, due_always, due_ahead))),
+                ]
         else:
             m.d.comb += fire.eq(column_ends)
         accumulates = ~(clear & first_tile)
@@ -144,7 +147,8 @@ class GemmEngine(wiring.Component):
             still.eq(accumulates & addresses.written_still),
             lines_meet.eq(accumulates & addresses.lines_meet),
         ]
-        hazard = fires[1] & (still | (ends_line[1] & lines_meet))
+        hazard = Signal()
+        m.d.sync += hazard.eq(fires[0] & (still | (ends_line[0] & lines_meet)))
         advance = running & ~hazard
         ends = advance & addresses.last.all()
         row_en = Signal()
@@ -153,7 +157,7 @@ class GemmEngine(wiring.Component):
             addresses.step.eq(advance),
             adds[0].eq(accumulates),
             fires[0].eq(advance & fire),
-            ends_line[0].eq(advance & line_ends),
+            ends_line[0].eq(advance & line_ends & column_ends),
             self.issue.eq(fires[0]),
             self.inp_read.en.eq(running),
             self.inp_read.addr.eq(addresses.row),
@@ -191,15 +195,17 @@ class GemmEngine(wiring.Component):
             m.d.sync += [idle.eq(0), loading.eq(1), first_tile.eq(1), load.eq(0)]
         with m.If(loading):
             m.d.sync += load.eq(load + 1)
-            with m.If(load == last_load):
-                m.d.sync += loading.eq(0)
+        with m.If(addresses.table_step):
+            m.d.sync += loading.eq(0)
         with m.If(restarts[0]):
             m.d.sync += running.eq(1)
         with m.If(ends):
-            m.d.sync += running.eq(0)
-            with m.If(~addresses.last_tile):
-                m.d.comb += addresses.tile_step.eq(1)
-                m.d.sync += [loading.eq(1), first_tile.eq(0), load.eq(0)]
+            m.d.sync += [
+                running.eq(0),
+                loading.eq(~addresses.last_tile),
+                first_tile.eq(0),
+                load.eq(0),
+            ]
         with m.If(~self.start & ~loading & ~running & ~Cat(fires[1:]).any()):
             m.d.sync += idle.eq(1)
 

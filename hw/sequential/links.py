@@ -27,6 +27,7 @@ def AddressPort() -> wiring.Signature:
             "lines_meet": In(1),
             "tile_restart": Out(1),
             "tile_step": Out(1),
+            "table_step": Out(1),
             "last_tile": In(1),
             "table": In(ROW_BITS),
             "flags": In(3),

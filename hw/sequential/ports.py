@@ -38,7 +38,7 @@ class GemmParam(enum.IntEnum):
     """Parameters of ``start_gemm``, in rows where the instruction has rows.
 
     The registers are those of :class:`AluParam`: an instruction writes all that it uses. They keep
-    their value, but a start leaves ``INP`` and ``WGT`` at its last tile's.
+    their value, but a start leaves ``INP`` and ``WGT`` a tile behind its last one.
     """
 
     #: Bit 0: the sums replace the accumulators. Bit 1: window mode.
