@@ -14,7 +14,13 @@ TOP = "top"
 
 #: Memories of which no row is read while it is written, or not used then (`accelc.hw.scratchpad`).
 #: Else Yosys adds logic to every data bit that makes collisions what a simulator makes of them.
-NO_COLLISIONS = ("*.core.*_scratchpad", "*.core.*_queue", "*.core.fetch*", "*.core.registers*")
+NO_COLLISIONS = (
+    "*.core.*_scratchpad",
+    "*.core.*_queue",
+    "*.core.fetch*",
+    "*.core.registers*",
+    "*.core.alu.lookup",
+)
 
 
 class Resource(enum.Enum):
