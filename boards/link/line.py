@@ -56,8 +56,8 @@ class Line:
     def __init__(self, port: Port) -> None:
         self.port = port
         self.statistics = LineStatistics()
-        #: The last bytes received.
-        self.received = b""
+        #: The last bytes received, and what was sent last.
+        self.received = self.sent = b""
         self._deframer = Deframer(_LONGEST_ANSWER)
         self._ready: deque[Response] = deque()
         #: Seconds an answer takes, and how far that varies.
@@ -71,6 +71,7 @@ class Line:
             data = b"".join(frames) + bytes([DELIMITER])
             self.statistics.requests += len(frames)
             self.statistics.sent_bytes += len(data)
+            self.sent = frames[-1]
             self.port.write(data)
 
     def next(self, seconds: float) -> Response | Nothing:

@@ -140,6 +140,7 @@ class Requester:
     def connect(self) -> None:
         """Open a session, and find out what is wrong if there is no answer."""
         self.lost = None
+        self._unfinished = False
         third = self._patience / 3
         with self._noting_loss():
             if self._synchronise(third):
@@ -189,8 +190,7 @@ class Requester:
                 f"nothing answers on {name}; is it the right port, is the board powered, and does "
                 "it have a bitstream of accelc (`accelc flash`)?"
             )
-        echo = Request(command=SYNC_COMMAND, session=1).encode()[:2]
-        if echo in line.received and not self.statistics.answers:
+        if line.sent in line.received:
             return f"{name} returns what is sent to it; are its two wires connected to each other?"
         return (
             f"what answers on {name} does not speak the host link "
