@@ -39,6 +39,11 @@ class RemoteCore:
         data = self._requester.read(Region.REGISTERS, BY_NAME[name].offset, 4)
         return int.from_bytes(data, "little")
 
+    def counter(self, name: str) -> int:
+        """A 64-bit counter."""
+        data = self._requester.read(Region.REGISTERS, BY_NAME[f"{name}_low"].offset, 8)
+        return int.from_bytes(data, "little")
+
     @staticmethod
     def _settings(values: dict[str, int]) -> Piece:
         """What writes registers that follow each other."""

@@ -12,6 +12,7 @@ from accelc.command.boards import boards, build
 from accelc.command.build import asm, compile_command, disasm
 from accelc.command.demo import demo
 from accelc.command.explain import config, inspect, verify, verilog
+from accelc.command.link import flash, selftest
 from accelc.command.mlperf import mlperf
 from accelc.command.run import run_command
 from accelc.isa.errors import AccelcError, DeviceError, TimingError, ToolError
@@ -69,7 +70,7 @@ def cli(show_traceback: bool) -> None:
 
 for command in (
     compile_command, run_command, inspect, verify, asm, disasm, verilog, config, demo, boards,
-    build, mlperf,
+    build, flash, selftest, mlperf,
 ):  # fmt: skip
     cli.add_command(command)
 
