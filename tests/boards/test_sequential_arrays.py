@@ -1,4 +1,4 @@
-"""The iCE40's array against the portable one, cycle by cycle, with Yosys's model of SB_MAC16."""
+"""Vendors' arrays of the sequential core against the portable one, with models of their cells."""
 
 import ctypes
 import random
@@ -14,8 +14,7 @@ from amaranth.lib.wiring import In, Out
 from accelc.boards.board import Family
 from accelc.boards.gate_level import cell_models
 from accelc.boards.primitives.arrays import mac_array, simulated_array
-from accelc.boards.primitives.ice40_mac import Ice40MacArray
-from accelc.hw.sequential.array import array_members
+from accelc.hw.sequential.array import SequentialArray, array_members
 from accelc.hw.verilog import component_rtlil, to_verilog
 from accelc.isa.config import PRESETS, AccelConfig
 from accelc.sim.verilator import build_library
@@ -60,9 +59,9 @@ class Comparison(wiring.Component):
     nonzero: Signal
     different: Signal
 
-    def __init__(self, config: AccelConfig) -> None:
-        mine, other = mac_array(Family.ICE40, config), simulated_array(Family.ICE40, config)
-        assert isinstance(mine, Ice40MacArray) and isinstance(other, Ice40MacArray)
+    def __init__(self, family: Family, config: AccelConfig) -> None:
+        mine, other = mac_array(family, config), simulated_array(family, config)
+        assert isinstance(mine, SequentialArray) and isinstance(other, SequentialArray)
         self._arrays = mine, other
         members = array_members(config, mine.rows_per_load)
         #: Names and widths of an array's inputs, in the order of the stimulus.
@@ -99,7 +98,7 @@ def stimuli(config: AccelConfig, inputs: dict[str, int], rng: random.Random) -> 
                 extremes = rng.choices([0x80, 0x80, 0x80, 0x7F, 0x81], k=inputs[name] // 8)
                 values[name] = int.from_bytes(bytes(extremes), "little")
         if cycle < WARM_UP // 2:
-            values |= {"load_en": 1, "load_part": cycle % 2, "row_en": 1, "window": 0}
+            values |= {"load_en": 1, "load_part": cycle, "row_en": 1, "window": 0}
         word, offset = 0, 0
         for name, bits in inputs.items():
             word |= (int(values[name]) & ((1 << bits) - 1)) << offset
@@ -111,16 +110,22 @@ def stimuli(config: AccelConfig, inputs: dict[str, int], rng: random.Random) -> 
 @pytest.mark.rtl
 @pytest.mark.skipif(not (shutil.which("g++") and shutil.which("make")), reason="needs g++ and make")
 @pytest.mark.parametrize("window", [True, False])
-def test_same_sums_as_the_portable_array(window: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "cell", "cells", "block_out"),
+    [(Family.ICE40, "SB_MAC16", 8, 4), (Family.GOWIN, "MULT9X9", 32, 8)],
+)
+def test_same_sums_as_the_portable_array(
+    family: Family, cell: str, cells: int, block_out: int, window: bool, tmp_path: Path
+) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
-    config = sequential(window=window)
-    dut = Comparison(config)
+    config = sequential(block_out=block_out, window=window)
+    dut = Comparison(family, config)
     design = to_verilog(component_rtlil(dut))
-    assert design.count("SB_MAC16") == 8
+    assert design.count(f"{cell} ") == cells
     harness = tmp_path / "harness.cpp"
     harness.write_text(HARNESS)
-    source = design + cell_models(Family.ICE40)
+    source = design + cell_models(family)
     library = ctypes.CDLL(str(build_library(source, harness, what="two arrays")))
     words = stimuli(config, dut.inputs, random.Random(seed))
     result = np.zeros(2, np.uint32)
