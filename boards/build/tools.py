@@ -63,7 +63,7 @@ class FoundTool:
         ``line`` is told every line. Returns the exit code. When this process is interrupted the
         tool ends with it.
         """
-        with (folder / log).open("w", encoding="utf-8") as file:
+        with (folder / log).open("w", encoding="utf-8", buffering=1) as file:
             try:
                 process = subprocess.Popen(
                     [self.command, *arguments],
