@@ -192,3 +192,59 @@ async def sequential_bandwidth(dut: Any) -> None:
         for name, most in SEQUENTIAL.items():
             assert taken[name] <= most, f"{name} takes {taken[name]} cycles, not {most}"
     bench.check_chip()
+
+
+@cocotb.test()
+async def neither_direction_waits_for_all_of_the_other(dut: Any) -> None:
+    bench = Bench(dut)
+    await bench.start()
+    size = BURST * WIDTH
+    base = BOUNDARIES[0] // PAGE * PAGE
+    count = min(24, (NBYTES - base) // size - 1)
+    places = [base + index * size for index in range(count + 1)]
+    for place in places:
+        await bench.write(place, bench.rng.randbytes(size))
+
+    async def reads() -> None:
+        for job in [cocotb.start_soon(bench.read(place, size)) for place in places[:-1]]:
+            await job
+
+    async def writes() -> None:
+        content = bench.rng.randbytes(size)
+        for job in [cocotb.start_soon(bench.write(place, content)) for place in places[:-1]]:
+            await job
+
+    for many, one in (
+        (reads, lambda: bench.write(places[-1], bytes(WIDTH))),
+        (writes, lambda: bench.read(places[-1] + WIDTH, WIDTH)),
+    ):
+        running = cocotb.start_soon(many())
+        await ClockCycles(dut.clk, 20)
+        start = cocotb.utils.get_sim_time("ns")
+        await one()
+        waited = (cocotb.utils.get_sim_time("ns") - start) / 10
+        assert not running.done()
+        assert waited <= SETTINGS["wait"], f"{waited} cycles"
+        await running
+    bench.check_chip()
+
+
+@cocotb.test()
+async def a_bus_that_stands_still(dut: Any) -> None:
+    """For longer than refreshes may be late, in the middle of a read and of a write burst."""
+    bench = Bench(dut)
+    await bench.start()
+    base = BOUNDARIES[0]
+    content = bench.rng.randbytes(BURST * WIDTH)
+    read, write = bench.master.read_if.r_channel, bench.master.write_if.w_channel
+    jobs = (write, bench.write(base, content)), (read, bench.read(base, len(content)))
+    for channel, job in jobs:
+        running = cocotb.start_soon(job)
+        await ClockCycles(dut.clk, 12)
+        channel.pause = True
+        await ClockCycles(dut.clk, 12_000)
+        bench.check_chip()
+        assert not running.done()
+        channel.pause = False
+        await running
+    bench.check_chip()

@@ -15,9 +15,13 @@ from amaranth.lib import wiring
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator
 
+from accelc.boards.board import BoardMemory, OnChip, OnChipKind
+from accelc.boards.definitions.ulx3s import ULX3S_85F
 from accelc.boards.memory.block import BlockMemory
 from accelc.boards.memory.chip_model import REPORTS, RULES, with_chip
 from accelc.boards.memory.chips import SdramChip
+from accelc.boards.memory.memory import board_memory
+from accelc.boards.memory.requests import STREAK
 from accelc.boards.memory.sdram import SdramMemory
 from accelc.boards.memory.spram import SpramMemory
 from accelc.boards.memory.timing import SdramTiming
@@ -68,6 +72,7 @@ class Case:
     burst: int = 32
     sdram: SdramChip | None = None
     spram: bool = False
+    on_chip: int = 0
     clock_hz: int = 100_000_000
     io_cycles: int = 0
     masks: bool = True
@@ -84,6 +89,14 @@ class Case:
 
     @property
     def memory(self) -> wiring.Component:
+        if self.sdram is not None and self.on_chip:
+            on_chip = OnChip(kind=OnChipKind.BLOCK, nbytes=self.on_chip)
+            memory = BoardMemory(on_chip=on_chip, sdram=self.sdram, io_cycles=self.io_cycles)
+            return board_memory(
+                dataclasses.replace(
+                    ULX3S_85F, config=self.config, memory=memory, clock_hz=self.clock_hz
+                )
+            )
         if self.sdram is not None:
             return SdramMemory(
                 self.config,
@@ -93,6 +106,12 @@ class Case:
                 masks=self.masks,
             )
         return (SpramMemory if self.spram else BlockMemory)(self.config, self.nbytes)
+
+    @property
+    def wait(self) -> int:
+        """Cycles one direction may wait for the other: a streak, two more bursts, the way."""
+        words = 1 if self.sdram is None else self.width * 8 // self.sdram.data_bits
+        return (STREAK + 2) * self.burst * words + 150
 
 
 CASES = {
@@ -105,6 +124,9 @@ CASES = {
     "sdram 32/4": Case(4, CHIP32.nbytes, write=1090, read=1090, sdram=CHIP32),
     "sdram 32/8": Case(8, CHIP32.nbytes, write=2150, read=2150, sdram=CHIP32),
     "no masks": Case(8, CHIP32.nbytes, write=2150, read=2150, sdram=CHIP32, masks=False),
+    "on chip": Case(
+        8, CHIP16.nbytes, write=4300, read=4300, sdram=CHIP16, on_chip=3 << 12, io_cycles=2
+    ),
     "133 MHz": Case(
         8, CHIP16.nbytes, write=4300, read=4300, sdram=CHIP16, clock_hz=133_000_000, io_cycles=2
     ),
@@ -176,14 +198,15 @@ def test_traffic(name: str, tmp_path: Path, tools: None) -> None:
         tmp_path,
         memory_verilog(case),
         "cocotb_memory",
-        4,
+        6,
         seed=random.randrange(1 << 30),
         nbytes=case.nbytes,
         width=case.width,
         burst=case.burst,
         sequential={"write": case.write, "read": case.read},
         rounds=case.rounds,
-        boundaries=[0, case.nbytes // 2, case.nbytes - (2 << 12)],
+        wait=case.wait,
+        boundaries=[case.on_chip, 0, case.nbytes // 2, case.nbytes - (2 << 12)],
         masks=case.masks,
     )
 
