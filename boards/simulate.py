@@ -92,9 +92,12 @@ def surrounded(board: Board, verilog: str) -> str:
     return "\n".join((top, wrapper, model))
 
 
-def board_library(board: Board, verilog: str) -> Path:
-    """The simulator of a board whose top is ``verilog``, with the chips around it."""
-    return build_library(surrounded(board, verilog), HARNESS, what=board.name)
+def board_library(board: Board, verilog: str, *, quick: bool = False) -> Path:
+    """The simulator of a board whose top is ``verilog``, with the chips around it.
+
+    ``quick`` as in `build_library`.
+    """
+    return build_library(surrounded(board, verilog), HARNESS, what=board.name, quick=quick)
 
 
 @functools.cache
@@ -276,7 +279,8 @@ def simulated_port(
         Clock cycles of a bit on the serial line, at least 4. The rate a program sets at the port
         means nothing.
     verilog
-        The board's top, module ``accel``, if not its RTL: a netlist, say.
+        The board's top, module ``accel``, if not its RTL: a netlist, say. Compiling takes less
+        time then, and running more.
     seed
         Of the noise that memories hold after power up.
 
@@ -285,5 +289,8 @@ def simulated_port(
     ToolError
         The simulator can not be built.
     """
-    source = board_verilog(board, cycles_per_bit) if verilog is None else verilog
-    return SimulatedPort(board, board_library(board, source), cycles_per_bit, seed)
+    if verilog is None:
+        library = board_library(board, board_verilog(board, cycles_per_bit))
+    else:
+        library = board_library(board, verilog, quick=True)
+    return SimulatedPort(board, library, cycles_per_bit, seed)

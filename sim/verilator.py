@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,8 @@ _MAKE_VARIABLES = {
     "OPT_SLOW": "-O1",
     "OPT_GLOBAL": "-O2",
 }
+#: What a simulator that runs little is compiled with.
+_QUICK = {"OPT_FAST": "-O1", "OPT_SLOW": "-O0"}
 
 
 #: Verilator's sign extension and signed product of narrow values, with fewer operations: g++ makes
@@ -66,10 +69,9 @@ _ARITHMETIC = """
 """
 
 
-def make_variables() -> list[str]:
+def make_variables(variables: Mapping[str, str] = _MAKE_VARIABLES) -> list[str]:
     """Assignments for the command line of make that make the wheel's makefile work here."""
-    variables = {**_MAKE_VARIABLES, "PYTHON3": sys.executable}
-    return [f"{name}={value}" for name, value in variables.items()]
+    return [f"{name}={value}" for name, value in {**variables, "PYTHON3": sys.executable}.items()]
 
 
 def make_flags() -> str:
@@ -187,6 +189,7 @@ def build_library(
     what: str,
     compile_flags: tuple[str, ...] = (),
     link_flags: tuple[str, ...] = (),
+    quick: bool = False,
 ) -> Path:
     """The shared library of a design and the C++ file that drives it, built once.
 
@@ -200,6 +203,8 @@ def build_library(
         What is being built, for error messages.
     compile_flags, link_flags
         More of them for g++.
+    quick
+        Spend a fraction of the time on optimising, for a simulator that will run little.
 
     Raises:
         ToolError: Verilator, g++ or make is missing or fails.
@@ -209,7 +214,8 @@ def build_library(
     code = harness.read_text()
     all_compile_flags = " ".join((*_COMPILE_FLAGS, *compile_flags))
     all_link_flags = ("-shared", *link_flags)
-    flags = (*_VERILATOR_FLAGS, repr(_MAKE_VARIABLES), all_compile_flags, _ARITHMETIC)
+    variables = {**_MAKE_VARIABLES, **(_QUICK if quick else {})}
+    flags = (*_VERILATOR_FLAGS, repr(variables), all_compile_flags, _ARITHMETIC)
     tools = (tool.version, compiler, os.uname().machine)
     key = content_key([source, code, *flags, *all_link_flags, *tools])
 
@@ -242,7 +248,15 @@ def build_library(
             header.write(_ARITHMETIC)
         jobs = min(2, os.cpu_count() or 1)
         _run(
-            ["make", f"-j{jobs}", "-C", str(objects), "-f", f"V{TOP}.mk", *make_variables()],
+            [
+                "make",
+                f"-j{jobs}",
+                "-C",
+                str(objects),
+                "-f",
+                f"V{TOP}.mk",
+                *make_variables(variables),
+            ],
             tool.environment,
             f"building the RTL simulator of {what}",
         )
