@@ -17,7 +17,8 @@ ICEBREAKER = Board(
     title="1BitSquared iCEBreaker",
     family=Family.ICE40,
     platform=_platform,
-    # 16 MACs are the chip's eight DSP blocks. The scratchpads are 20 of its 30 block RAMs.
+    # 16 MACs are the chip's eight DSP blocks. The scratchpads are 22 of its 30 block RAMs, microcode
+    # and link the rest.
     config=AccelConfig(
         name="icebreaker",
         sequential=True,
@@ -25,12 +26,13 @@ ICEBREAKER = Board(
         block_out=4,
         bus_bytes=4,
         inp_rows=512,
-        wgt_rows=128,
+        wgt_rows=64,
         acc_rows=256,
-        vin_rows=4,
+        vin_rows=64,
         out_rows=256,
         prm_rows=32,
         vector_lanes=1,
+        mult_bits=14,
         add=False,
         lut=False,
     ),
