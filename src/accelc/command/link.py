@@ -160,7 +160,9 @@ def _load(command: list[str], name: str) -> None:
 @click.option(
     "--programs", type=click.IntRange(1), help="Random programs; default 20, 2 if simulated."
 )
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of all randomness."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list instead of a table.")
 def selftest(
     address: str | None, kibibytes: int | None, programs: int | None, seed: int, as_json: bool
