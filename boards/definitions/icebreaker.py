@@ -17,8 +17,8 @@ ICEBREAKER = Board(
     title="1BitSquared iCEBreaker",
     family=Family.ICE40,
     platform=_platform,
-    # 16 MACs are the chip's eight DSP blocks. The scratchpads are 22 of its 30 block RAMs, microcode
-    # and link the rest.
+    # 16 MACs are the chip's eight DSP blocks. The scratchpads are 22 of its 30 block RAMs, the
+    # microcode and the link have the rest.
     config=AccelConfig(
         name="icebreaker",
         sequential=True,
@@ -32,7 +32,7 @@ ICEBREAKER = Board(
         out_rows=256,
         prm_rows=32,
         vector_lanes=1,
-        mult_bits=14,
+        mult_bits=15,
         add=False,
         lut=False,
     ),
