@@ -29,16 +29,16 @@ class Addresses(wiring.Component):
     -------
     set : ``In(ParamWrite())``
     restart : ``In(1)``
-        Go to the nest's first position, from the next cycle on. Not in the cycle after a ``set``.
+        Go to the nest's first position, from the second cycle on.
     step : ``In(1)``
-        Go to the next position, from the next cycle on; after the last comes the first.
+        Go to the next position, from the next cycle on; from the last only a restart leads on.
     row : ``Out(16)``
         The row to read at this position.
     last : ``Out(4)``
-        Per loop, outermost first: it is at its last value.
+        Per loop, outermost first: it is at its last value. All are before a restart.
     written_restart, written_step, written_line : ``In(1)``
-        Go to the first row to write, to the next of the line, or to the first of the next line: the
-        first of them wins.
+        Go to the first row to write, to the next of the line, or to the first of the next line,
+        from the second cycle on: the first of them wins.
     written_row : ``Out(16)``
     written_still : ``Out(1)``
         The written row does not move along a line.
@@ -46,7 +46,8 @@ class Addresses(wiring.Component):
         The first row written of a line may be the last of the line before it: known after the
         first line since the parameters were set, which must not differ in that from start to start.
     tile_restart, tile_step : ``In(1)``
-        Begin to count tiles; count one, and let the next ``restart`` begin at the next tile's row.
+        Begin to count tiles; count one, in the cycle after its ``restart`` at the earliest, and let
+        the next ``restart`` begin at the next tile's row.
     last_tile : ``Out(1)``
         The tile counted last is the last one.
     table_step : ``In(1)``
@@ -117,10 +118,42 @@ class Addresses(wiring.Component):
         strides = [parameter(AluParam.SRC_1 + k, ROW_BITS) for k in range(LOOPS)]
         written_strides = [parameter(AluParam.DST_1 + k, ROW_BITS) for k in range(WRITTEN_LOOPS)]
 
-        # A loop advances or wraps when all loops inside it are at their last value.
+        # Whoever asks is an engine of two: restarts and written rows get registers of their own.
+        restart, written_restart, written_wraps, written_line, written_step = (
+            Signal(name=f"{name}_q")
+            for name in (
+                "restart",
+                "written_restart",
+                "written_wraps",
+                "written_line",
+                "written_step",
+            )
+        )
+        m.d.sync += [
+            restart.eq(self.restart),
+            written_restart.eq(self.written_restart),
+            written_line.eq(self.written_line),
+            written_step.eq(self.written_restart | self.written_step | self.written_line),
+            written_wraps.eq(self.written_restart | self.written_line),
+        ]
+
+        # A loop advances or wraps when all loops inside it are at their last value. They all are so
+        # behind the last position, too: a restart is a step from there.
+        step = self.step | restart
         for k, count in enumerate(counts):
-            advance = self.step & Cat(self.last[k + 1 :]).all()
-            last = _counter(m, f"loop_{k}", count, self.restart, advance)
+            # what the loop's index will be next, counted from 1: so is compared ahead
+            ahead = Signal(len(count), name=f"loop_{k}_ahead", init=2, reset_less=True)
+            single = Signal(name=f"loop_{k}_single")
+            last = Signal(name=f"loop_{k}_last", init=1)
+            m.d.sync += single.eq(count == 1)
+            with m.If(step & self.last[k + 1 :].all() if k + 1 < LOOPS else step):
+                m.d.sync += ahead.eq(Mux(last, 2, ahead + 1))
+                with m.If(restart):
+                    m.d.sync += last.eq(single)
+                with m.Elif(self.last.all()):
+                    m.d.sync += last.eq(1)
+                with m.Else():
+                    m.d.sync += last.eq(Mux(last, single, ahead == count))
             m.d.comb += self.last[k].eq(last)
         tiles = parameter(GemmParam.N_K, TILE_COUNT_BITS)
         tile = Signal(TILE_COUNT_BITS, reset_less=True)
@@ -131,40 +164,23 @@ class Addresses(wiring.Component):
         m.d.comb += [
             self.written_still.eq(~written_strides[-1].any()),
         ]
-        row, _ = _rows(m, "row", self.restart, base, strides, self.step, list(self.last))
+        row, _ = _rows(m, "row", restart, base, strides, step, list(self.last))
         written, (next_line, _) = _rows(
             m,
             "written",
-            self.written_restart,
+            written_restart,
             written_base,
             written_strides,
-            self.written_step | self.written_line,
-            [Const(0), self.written_line],
+            written_step,
+            [Const(0), written_wraps],
         )
         m.d.comb += [self.row.eq(row), self.written_row.eq(written)]
         with m.If(self.tile_restart):
             m.d.sync += self.lines_meet.eq(1)
-        with m.Elif(self.written_line & ~self.written_restart):
+        with m.Elif(written_line & ~written_restart):
             bits = self.written_bits
             m.d.sync += self.lines_meet.eq(next_line[:bits] == written[:bits])
         return m
-
-
-def _counter(m: Module, name: str, count: Signal, restart: Value, advance: Value) -> Signal:
-    """Whether a loop is at its last value, from a register: the comparison is made ahead.
-
-    ``restart`` at least two cycles after ``count`` changed, and not with ``advance``.
-    """
-    # what the loop's index will be next, counted from 1
-    ahead = Signal(len(count), name=f"{name}_ahead", init=2, reset_less=True)
-    single, last = Signal(name=f"{name}_single"), Signal(name=f"{name}_last")
-    m.d.sync += single.eq(count == 1)
-    with m.If(restart | advance):
-        m.d.sync += [
-            ahead.eq(Mux(restart | last, 2, ahead + 1)),
-            last.eq(Mux(restart | last, single, ahead == count)),
-        ]
-    return last
 
 
 def _rows(
@@ -178,8 +194,8 @@ def _rows(
 ) -> tuple[Value, list[Signal]]:
     """The row at the nest's position, and per loop the row at its next value.
 
-    ``step`` advances the outermost loop inside which all loops are at their last value.
-    ``restart`` never comes with it.
+    ``step`` advances the outermost loop inside which all loops are at their last value; all are
+    with ``restart``, which comes with ``step``.
     """
     bits = len(base)
     row = Signal(bits, name=f"{name}_row", reset_less=True)
@@ -189,9 +205,9 @@ def _rows(
     for start, last in zip(starts[1:], lasts[1:], strict=True):
         chosen = Mux(last, chosen, start)
     m.d.comb += following.eq(Mux(restart, base, chosen))
-    with m.If(restart | step):
+    with m.If(step):
         m.d.sync += row.eq(following)
     for k, (start, stride) in enumerate(zip(starts, strides, strict=True)):
-        with m.If(restart | (step & Cat(lasts[k + 1 :]).all())):
+        with m.If(step & Cat(lasts[k + 1 :]).all()):
             m.d.sync += start.eq(following + stride)
     return row, starts

@@ -47,7 +47,7 @@ class AluEngine(wiring.Component):
     Lane after lane, because a lane's multiplier stays in the array: fetch its parameters, load the
     array, let the lane's elements of all rows pass.
 
-    Cycles: ``DigitPlan.passes`` per element and about 28 per lane.
+    Cycles: ``DigitPlan.passes``, at least 2, per element and about 28 per lane.
 
     Members
     -------
@@ -97,9 +97,9 @@ class AluEngine(wiring.Component):
         plan = DigitPlan(config)
         from_vin, scale, a_inside = addresses.flags
 
-        # Cycles after an element's read: it is chosen, is x, is biased and enters the array, its
+        # Cycles after an element's read: it is x, is biased and enters the array, its
         # digits are there, are added up, are the product, are rounded.
-        x_at = READ_CYCLES + 1
+        x_at = READ_CYCLES + 2
         biased_at = x_at + 2
         digits_at = biased_at + self._array.latency
         levels = (plan.outputs - 1).bit_length()
@@ -110,12 +110,15 @@ class AluEngine(wiring.Component):
         )
         rounded_at = product_at + shift.latency
 
+        # a maximum is compared with in the second cycle after it was
+        interval = max(plan.passes, 2)
+
         idle = Signal(init=1, name="idle_state")
         fetching, loading, running = (
             Signal(name=name) for name in ("fetching", "loading", "running")
         )
         lane = Signal(range(config.block_out))
-        m.d.comb += self.idle.eq(idle & ~self.range_error)
+        m.d.comb += self.idle.eq(idle)
 
         # A position is the last of its element when the maximum's window ends with it.
         advance = Signal()
@@ -124,12 +127,15 @@ class AluEngine(wiring.Component):
         ends_line = _delays(m, "ends_line", advance & addresses.last[1:].all(), rounded_at)
         # without scale, x goes to the limits directly
         late, late_ends_line = (
-            _delays(m, name, Mux(scale, flow[rounded_at], flow[x_at + 1]), NARROW_CYCLES)
-            for name, flow in (("late", element), ("late_ends_line", ends_line))
+            _delays(m, name, Mux(scale, flow[rounded_at], flow[x_at + 1]), cycles)
+            for name, flow, cycles in (
+                ("late", element, NARROW_CYCLES),
+                ("late_ends_line", ends_line, NARROW_CYCLES - 1),
+            )
         )
         done = late[-1]
         m.d.comb += [
-            addresses.written_step.eq(done),
+            addresses.written_step.eq(late[-2]),
             addresses.written_line.eq(late_ends_line[-1]),
         ]
 
@@ -150,7 +156,8 @@ class AluEngine(wiring.Component):
 
         # Read, take the maximum, add the bias.
         opens_window = Signal()
-        with m.If(addresses.restart):
+        restart = Signal()
+        with m.If(restart):
             m.d.sync += opens_window.eq(1)
         with m.Elif(advance):
             m.d.sync += opens_window.eq(window_ends)
@@ -164,13 +171,14 @@ class AluEngine(wiring.Component):
             self.vin_read.addr.eq(Cat(lane, addresses.row)),
         ]
         wide = Signal(signed(ACC_BITS), reset_less=True)
-        narrow = Signal(signed(8), reset_less=True)
+        narrow, greater = Signal(signed(8), reset_less=True), Signal()
+        x = Signal(signed(ACC_BITS), reset_less=True)
         m.d.sync += [
             wide.eq(self.acc_read.data.word_select(lane, ACC_BITS)),
             narrow.eq(self.vin_read.data),
+            greater.eq(~from_vin | opens[x_at - 1] | (narrow > x[:8].as_signed())),
         ]
-        x = Signal(signed(ACC_BITS), reset_less=True)
-        with m.If(reads[x_at] & (~from_vin | opens[x_at] | (narrow > x[:8].as_signed()))):
+        with m.If(reads[x_at] & greater):
             m.d.sync += x.eq(Mux(from_vin, narrow, wide))
         biased = Signal(signed(ACC_BITS), reset_less=True)
         with m.If(element[x_at + 1]):
@@ -221,29 +229,28 @@ class AluEngine(wiring.Component):
             self.out_write.data.eq(result),
         ]
 
-        # What comes next.
-        pause = Signal(range(plan.passes))
-        m.d.comb += advance.eq(running & (pause == 0))
-        with m.If(self.start):
-            m.d.sync += [idle.eq(0), fetching.eq(1), lane.eq(0)]
-        with m.If(fetching):
-            m.d.sync += [fetching.eq(0), loading.eq(1), load.eq(0)]
-        with m.If(loading):
-            m.d.sync += load.eq(load + 1)
-            with m.If(load == last_load):
-                m.d.comb += [addresses.restart.eq(1), addresses.written_restart.eq(1)]
-                m.d.sync += [loading.eq(0), running.eq(1), pause.eq(0)]
-        with m.If(running):
-            m.d.sync += pause.eq(Mux(pause == 0, plan.passes - 1, pause - 1))
-        with m.If(advance & addresses.last.all()):
-            m.d.sync += running.eq(0)
-        in_flight = Cat(element[1:], late[1:]).any()
-        with m.If(~(idle | self.range_error | fetching | loading | running | in_flight)):
-            m.d.sync += lane.eq(lane + 1)
-            with m.If(lane == config.block_out - 1):
-                m.d.sync += idle.eq(1)
-            with m.Else():
-                m.d.sync += fetching.eq(1)
+        # What comes next: as plain functions, since enables and resets are longer ways.
+        pause = Signal(range(interval))
+        halted = self.range_error
+        runs_on = running & ~(advance & addresses.last.all())
+        next_lane, last_lane = Signal(), lane == config.block_out - 1
+        at_work = Cat(halted, fetching, loading, restart, running, element[1:], late[1:]).any()
+        m.d.comb += [
+            addresses.restart.eq(loading & (load == last_load)),
+            addresses.written_restart.eq(loading & (load == last_load)),
+        ]
+        m.d.sync += [
+            next_lane.eq(~(idle | at_work | next_lane)),
+            idle.eq(~self.start & (idle | (next_lane & last_lane))),
+            fetching.eq(~halted & (self.start | (next_lane & ~last_lane))),
+            loading.eq(~halted & (fetching | (loading & ~addresses.restart))),
+            restart.eq(addresses.restart),
+            advance.eq(~halted & (restart | (runs_on & (pause == interval - 1)))),
+            load.eq(Mux(loading, load + 1, 0)),
+            running.eq(~halted & (restart | runs_on)),
+            pause.eq(Mux(restart | (pause == interval - 1), 0, pause + 1)),
+            lane.eq(Mux(idle, 0, lane + next_lane)),
+        ]
 
         beyond_acc = addresses.row[len(self.acc_read.addr) :].any()
         beyond_vin = addresses.row[ceil_log2(config.vin_rows) :].any()
@@ -254,8 +261,6 @@ class AluEngine(wiring.Component):
         )
         with m.If(beyond):
             m.d.sync += self.range_error.eq(1)
-        with m.If(self.range_error):
-            m.d.sync += [fetching.eq(0), loading.eq(0), running.eq(0)]
         return m
 
 

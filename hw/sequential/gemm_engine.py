@@ -84,14 +84,14 @@ class GemmEngine(wiring.Component):
         idle = Signal(init=1, name="idle_state")
         loading, running = Signal(name="loading"), Signal(name="running")
         first_tile = Signal()
-        m.d.comb += self.idle.eq(idle & ~self.range_error)
+        m.d.comb += self.idle.eq(idle)
 
         # What is in flight, by cycles since its issue: whether it fires, and ends a line;
         # likewise a tile's beginning, and whether it adds.
         fires = [Signal(name=f"fires_{s}") for s in range(sums_at + 1)]
-        ends_line = [Signal(name=f"ends_line_{s}") for s in range(read_at + 1)]
-        restarts = [Signal(name=f"restart_{s}") for s in range(read_at + 1)]
-        adds = [Signal(name=f"adds_{s}") for s in range(read_at + 1)]
+        ends_line = [Signal(name=f"ends_line_{s}") for s in range(read_at)]
+        restarts = [Signal(name=f"restart_{s}") for s in range(read_at + 2)]
+        adds = [Signal(name=f"adds_{s}") for s in range(read_at + 2)]
         for flow in (fires, ends_line, restarts, adds):
             m.d.sync += [new.eq(old) for old, new in zip(flow, flow[1:], strict=False)]
 
@@ -110,11 +110,10 @@ class GemmEngine(wiring.Component):
             array.load_data.eq(self.wgt_read.data),
             array.window.eq(window),
             array.mask.eq(Cat(taps > j for j in range(config.block_in))),
-            restarts[0].eq(loading & (load == restart_load)),
             addresses.restart.eq(restarts[0]),
             addresses.tile_restart.eq(self.start),
             # as soon as what this tile needs is taken: in good time for the next
-            addresses.tile_step.eq(restarts[0]),
+            addresses.tile_step.eq(restarts[1]),
             addresses.table_step.eq(loading & (load == last_load)),
             addresses.written_restart.eq(restarts[read_at]),
         ]
@@ -131,8 +130,8 @@ class GemmEngine(wiring.Component):
                 due_always.eq(~window | (step_columns == 1)),
             ]
             m.d.comb += fire.eq(column_ends & due)
-            begins_line = restarts[0] | line_ends
-            with m.If(restarts[0] | (addresses.step & column_ends)):
+            begins_line = restarts[1] | line_ends
+            with m.If(restarts[1] | (addresses.step & column_ends)):
                 due_ahead = ahead == Mux(fired, step_columns, first)
                 m.d.sync += [
                     ahead.eq(Mux(begins_line | due, 2, ahead + 1)),
@@ -167,7 +166,7 @@ class GemmEngine(wiring.Component):
         # Add. By the time a tile's first row is here, all sums of the tile before are written.
         added = Signal()
         written = Signal(len(self.acc_write.addr), reset_less=True)
-        with m.If(restarts[read_at]):
+        with m.If(restarts[read_at + 1]):
             m.d.sync += added.eq(adds[read_at])
         m.d.sync += written.eq(addresses.written_row)
         before = self.acc_read.data
@@ -180,8 +179,8 @@ class GemmEngine(wiring.Component):
             for lane in range(config.block_out)
         ]
         m.d.comb += [
-            addresses.written_step.eq(fires[read_at]),
-            addresses.written_line.eq(ends_line[read_at]),
+            addresses.written_step.eq(fires[read_at - 1]),
+            addresses.written_line.eq(ends_line[read_at - 1]),
             self.acc_read.en.eq(fires[read_at] & added),
             self.acc_read.addr.eq(addresses.written_row),
             self.acc_write.en.eq(fires[sums_at]),
@@ -189,25 +188,17 @@ class GemmEngine(wiring.Component):
             self.acc_write.data.eq(Cat(totals)),
         ]
 
-        # What comes next.
-        with m.If(self.start):
-            m.d.comb += addresses.tile_restart.eq(1)
-            m.d.sync += [idle.eq(0), loading.eq(1), first_tile.eq(1), load.eq(0)]
-        with m.If(loading):
-            m.d.sync += load.eq(load + 1)
-        with m.If(addresses.table_step):
-            m.d.sync += loading.eq(0)
-        with m.If(restarts[0]):
-            m.d.sync += running.eq(1)
-        with m.If(ends):
-            m.d.sync += [
-                running.eq(0),
-                loading.eq(~addresses.last_tile),
-                first_tile.eq(0),
-                load.eq(0),
-            ]
-        with m.If(~self.start & ~loading & ~running & ~Cat(fires[1:]).any()):
-            m.d.sync += idle.eq(1)
+        # What comes next: as plain functions, since enables and resets are longer ways.
+        halted = self.range_error
+        begins = self.start | (ends & ~addresses.last_tile)
+        m.d.comb += restarts[0].eq(loading & (load == restart_load - 1) if restart_load else begins)
+        m.d.sync += [
+            loading.eq(~halted & (begins | (loading & ~addresses.table_step))),
+            load.eq(Mux(loading, load + 1, 0)),
+            running.eq(~halted & (restarts[1] | (running & ~ends))),
+            first_tile.eq(self.start | (first_tile & ~ends)),
+            idle.eq(~self.start & (idle | ~(loading | running | halted | Cat(fires[1:]).any()))),
+        ]
 
         beyond = (
             (loading & addresses.table[ceil_log2(config.wgt_rows) :].any())
@@ -216,6 +207,4 @@ class GemmEngine(wiring.Component):
         )
         with m.If(beyond):
             m.d.sync += self.range_error.eq(1)
-        with m.If(self.range_error):
-            m.d.sync += [loading.eq(0), running.eq(0)]
         return m
