@@ -39,7 +39,10 @@ class Ring:
 
 
 class Scratchpads:
-    """All scratchpads of a configuration; ``acc`` is two rings, one for each bank."""
+    """All scratchpads of a configuration; ``acc`` is a ring for each of its banks.
+
+    A sequential core has one bank: nobody empties it while it is being filled.
+    """
 
     def __init__(self, config: AccelConfig) -> None:
         self._rings: dict[Space, list[Ring]] = {
@@ -48,7 +51,11 @@ class Scratchpads:
             if space not in (Space.ACC, Space.MEMORY)
         }
         bank = config.acc_rows // 2
-        self._rings[Space.ACC] = [Ring(0, bank), Ring(bank, 2 * bank)]
+        self._rings[Space.ACC] = (
+            [Ring(0, config.acc_rows)]
+            if config.sequential
+            else [Ring(0, bank), Ring(bank, 2 * bank)]
+        )
         self._owner: dict[Block, Ring] = {}
         self._turn = 0
 

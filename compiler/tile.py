@@ -2,7 +2,8 @@
 
 Twice, so that loads overlap with compute. Every candidate's cost is the larger of what the matrix
 unit, the vector unit and memory need, edge tiles included, plus what nothing can overlap: the first
-tile's loads and the last tile's result.
+tile's loads and the last tile's result. In a sequential core nothing overlaps: tiles fit once, and
+all they need adds up.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from accelc.compiler.tile_cost import (
     WRITE_RUN_CYCLES,
     ConvShape,
     Counts,
+    copies,
     even_splits,
     layer_cycles,
     loaded,
@@ -67,7 +69,7 @@ def choose_conv(shape: ConvShape, config: AccelConfig) -> ConvTile:
     """The cheapest tile of a dense convolution.
 
     Raises:
-        DoesNotFitError: not even one output of one tap fits twice.
+        DoesNotFitError: not even one output of one tap fits as often as it must.
     """
     kh, kw = shape.conv.kernel
     for taps_y, taps_x in tap_splits(kh, kw):
@@ -84,9 +86,11 @@ def _best_conv(shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int) 
     conv, (oh, ow) = shape.conv, shape.output_size
     kh, kw = conv.kernel
     th, tw, to = plane_candidates(oh, ow, shape.blocks_out)
-    fits = (th * tw * to * 2 <= min(config.acc_rows, config.out_rows)) & (to * 2 <= config.prm_rows)
+    twice = copies(config)
+    fits = th * tw * to * twice <= min(config.acc_rows, config.out_rows)
+    fits &= to * twice <= config.prm_rows
     if shape.residual:
-        fits &= th * tw * to * 2 <= config.vin_rows
+        fits &= th * tw * to * twice <= config.vin_rows
     depths = np.array(even_splits(shape.blocks_in), np.int64)
     place, depth, mode = (
         a.reshape(-1)
@@ -110,14 +114,15 @@ def _best_conv(shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int) 
     chunk = np.clip(
         -(-GEMM_CYCLES // np.maximum(np.maximum(rows, config.block_out) * taps, 1)), 1, to
     )
-    chunk = np.clip(np.minimum(chunk, config.wgt_rows // (2 * taps)), 1, None)
-    fits = (2 * chunk * taps <= config.wgt_rows) & (window <= MAX_LOAD_ROWS)
-    fits &= ~keep_w | (to * all_taps + 2 * chunk * taps <= config.wgt_rows)
+    chunk = np.clip(np.minimum(chunk, config.wgt_rows // (twice * taps)), 1, None)
+    fits = (twice * chunk * taps <= config.wgt_rows) & (window <= MAX_LOAD_ROWS)
+    ahead = twice * chunk * taps if twice > 1 else 0
+    fits &= ~keep_w | (to * all_taps + ahead <= config.wgt_rows)
     kept_window = np.where(
-        n_sp > 1, 2 * whole_window, whole_window + np.where(n_k > 1, 2, 0) * window
+        n_sp > 1, twice * whole_window, whole_window + np.where(n_k > 1, 2, 0) * window
     )
     fits &= ~keep_i | (kept_window <= config.inp_rows)
-    fits &= (2 * window <= config.inp_rows) | (keep_i & (n_sp * n_k == 1))
+    fits &= (twice * window <= config.inp_rows) | (keep_i & (n_sp * n_k == 1))
     if not fits.any():
         return None
 
@@ -129,7 +134,7 @@ def _best_conv(shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int) 
     compute = padded * all_taps * shape.blocks_out + gemms * INSTRUCTION_CYCLES
     input_loads = n_sp * n_k * np.where(keep_i | (n_oc == 1), 1, n_oc)
     line = np.where(ti == shape.pitch, positions // loaded(th, taps_y, *_y(conv)), 1)
-    window_cycles = run_cycles(positions // line, line * ti * row_cycles, READ_RUN_CYCLES)
+    window_cycles = run_cycles(config, positions // line, line * ti * row_cycles, READ_RUN_CYCLES)
     weight_loads = np.where(keep_w | (n_sp == 1), 1, n_sp)
     weight_row = config.wgt_row_bytes / config.bus_bytes
     outputs = shape.groups * oh * ow * shape.blocks_out
@@ -137,7 +142,7 @@ def _best_conv(shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int) 
     if shape.residual:
         read = read + outputs * vec_cycles
     line = np.where(to == shape.blocks_out, tw, 1)
-    tile_cycles = run_cycles(rows // line, line * to * vec_cycles, WRITE_RUN_CYCLES)
+    tile_cycles = run_cycles(config, rows // line, line * to * vec_cycles, WRITE_RUN_CYCLES)
     alus = n_sp * n_oc * -(-to // chunk)
     stores = n_sp * n_oc * (2 if shape.residual else 1)
     weights = n_oc * n_k * -(-to // chunk) * weight_loads

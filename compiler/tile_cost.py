@@ -15,6 +15,8 @@ Counts = NDArray[np.int64]
 INSTRUCTION_CYCLES = 24
 #: Cycles from asking memory to what it answers, and from a unit to the next one: token, start.
 LATENCY_CYCLES = 100
+#: The same of a sequential core, whose microprogram decodes; and of each run of memory.
+SEQUENTIAL_INSTRUCTION_CYCLES, SEQUENTIAL_RUN_CYCLES = 200, 5
 #: Least cycles of a run of memory: with the reference memory's latency, the bursts that may be
 #: outstanding (64 reads, 16 writes) keep the bus busy only if runs are this long.
 READ_RUN_CYCLES, WRITE_RUN_CYCLES = 1.1, 4.4
@@ -80,8 +82,15 @@ def tap_splits(kh: int, kw: int) -> list[tuple[int, int]]:
     ]
 
 
-def run_cycles(count: Counts, cycles: Any, least: float) -> Any:
+def copies(config: AccelConfig) -> int:
+    """How often a tile must fit: twice, so that loads overlap with compute, where anything does."""
+    return 1 if config.sequential else 2
+
+
+def run_cycles(config: AccelConfig, count: Counts, cycles: Any, least: float) -> Any:
     """Cycles of ``count`` runs of memory of ``cycles`` each."""
+    if config.sequential:
+        return count * (cycles + SEQUENTIAL_RUN_CYCLES)
     return count * np.maximum(cycles, least)
 
 
@@ -99,7 +108,10 @@ def layer_cycles(
 
     Reads, writes and the fetch of instructions share the bus. ``first`` are the first tile's loads,
     ``last`` what follows the last tile's sums.
+    A sequential core hides nothing.
     """
+    if config.sequential:
+        return compute + bus + vector + instructions * SEQUENTIAL_INSTRUCTION_CYCLES
     bus = bus + instructions * (INSTRUCTION_BYTES / config.bus_bytes)
     worst = np.maximum(np.maximum(compute, bus), vector)
     # work that hides behind other work still makes it wait now and then: a small weight

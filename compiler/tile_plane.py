@@ -14,6 +14,7 @@ from accelc.compiler.tile_cost import (
     WRITE_RUN_CYCLES,
     ConvShape,
     Counts,
+    copies,
     layer_cycles,
     loaded,
     plane_candidates,
@@ -73,12 +74,13 @@ def _best_plane(
     lines = loaded(th, taps_y, conv.stride[0], conv.dilation[0])
     positions = lines * loaded(tw, taps_x, conv.stride[1], conv.dilation[1])
     window = positions * tc * v
-    fits = (rows * tc * 2 <= config.acc_rows) & (rows * tc * 2 <= config.out_rows)
-    fits &= (window * 2 <= config.inp_rows) & (tc * 2 <= config.prm_rows)
+    twice = copies(config)
+    fits = (rows * tc * twice <= config.acc_rows) & (rows * tc * twice <= config.out_rows)
+    fits &= (window * twice <= config.inp_rows) & (tc * twice <= config.prm_rows)
     if shape.residual:
-        fits &= rows * tc * 2 <= config.vin_rows
+        fits &= rows * tc * twice <= config.vin_rows
     # weights: at worst one tile for every tap
-    fits &= 2 * taps_y * taps_x * v <= config.wgt_rows
+    fits &= twice * taps_y * taps_x * v <= config.wgt_rows
     if not fits.any():
         return None
     n_k = ceil_div(kh, taps_y) * ceil_div(kw, taps_x)
@@ -86,7 +88,7 @@ def _best_plane(
     outputs = shape.groups * oh * ow * shape.blocks_out
     per_block = cycles_per_tile(th, tw, taps_y, taps_x)
     chunk = np.clip(-(-GEMM_CYCLES // np.maximum(per_block, 1)), 1, tc)
-    chunk = np.clip(np.minimum(chunk, config.wgt_rows // (2 * taps_y * taps_x * v)), 1, None)
+    chunk = np.clip(np.minimum(chunk, config.wgt_rows // (twice * taps_y * taps_x * v)), 1, None)
     chunks = n_tiles * -(-tc // chunk)
     # edge tiles are charged in proportion
     tiles = shape.groups * (oh / th) * (ow / tw) * shape.blocks_out
@@ -95,9 +97,10 @@ def _best_plane(
     vec_cycles = config.vec_row_bytes / config.bus_bytes
     lane_cycles = max(1, config.batch * config.block_out // config.vector_lanes)
     line = np.where(tc * v == shape.pitch, positions // lines, 1)
-    window_cycles = run_cycles(positions // line, line * tc * v * row_cycles, READ_RUN_CYCLES)
+    run = line * tc * v * row_cycles
+    window_cycles = run_cycles(config, positions // line, run, READ_RUN_CYCLES)
     line = np.where(tc == shape.blocks_out, tw, 1)
-    tile_cycles = run_cycles(rows // line, line * tc * vec_cycles, WRITE_RUN_CYCLES)
+    tile_cycles = run_cycles(config, rows // line, line * tc * vec_cycles, WRITE_RUN_CYCLES)
     bus = n_tiles * (n_k * window_cycles + tile_cycles)
     if shape.residual:
         bus = bus + outputs * vec_cycles
@@ -132,7 +135,8 @@ def choose_pool(
     lines = loaded(th, taps_y, conv.stride[0], conv.dilation[0])
     positions = lines * loaded(tw, taps_x, conv.stride[1], conv.dilation[1])
     rows = th * tw * tc
-    fits = (positions * tc * 2 <= config.vin_rows) & (rows * 2 <= config.out_rows)
+    twice = copies(config)
+    fits = (positions * tc * twice <= config.vin_rows) & (rows * twice <= config.out_rows)
     if not fits.any() or max(taps_y, taps_x) > MAX_TAPS:
         return None
     n_tiles = shape.groups * -(-oh // th) * -(-ow // tw) * -(-shape.blocks_out // tc)
@@ -140,9 +144,9 @@ def choose_pool(
     lane_cycles = max(1, config.batch * config.block_out // config.vector_lanes)
     outputs = shape.groups * oh * ow * shape.blocks_out
     line = np.where(tc == shape.blocks_out, positions // lines, 1)
-    window_cycles = run_cycles(positions // line, line * tc * vec_cycles, READ_RUN_CYCLES)
+    window_cycles = run_cycles(config, positions // line, line * tc * vec_cycles, READ_RUN_CYCLES)
     line = np.where(tc == shape.blocks_out, tw, 1)
-    tile_cycles = run_cycles(th * tw // line, line * tc * vec_cycles, WRITE_RUN_CYCLES)
+    tile_cycles = run_cycles(config, th * tw // line, line * tc * vec_cycles, WRITE_RUN_CYCLES)
     vector = lane_cycles * taps_y * taps_x
     cost = layer_cycles(
         config,
