@@ -36,7 +36,7 @@ TANG_NANO_9K = Board(
         add=False,
         lut=False,
     ),
-    clock_hz=27_000_000,
+    clock_hz=45_000_000,
     memory=BoardMemory(on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=16 << 10)),
     mlperf=False,
     loader="tangnano9k",

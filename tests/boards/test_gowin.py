@@ -79,7 +79,7 @@ def test_a_multiplier_each_and_no_product_in_flip_flops(tmp_path: Path) -> None:
 
 
 def test_scratchpads_are_block_rams_without_logic_for_collisions(tmp_path: Path) -> None:
-    config = find("tang-nano-20k").config
+    config = dataclasses.replace(PRESETS["1x8x8"], vector_lanes=1)
     parts: dict[Callable[[AccelConfig], wiring.Component], tuple[int, int]] = {
         # bits, flip-flops of the ports
         InpScratchpad: (config.inp_rows * config.inp_row_bytes * 8, 80),
