@@ -7,9 +7,9 @@ from amaranth.utils import ceil_log2
 
 from accelc.hw.layouts import fit
 from accelc.hw.requantize import NARROW_BITS, SHIFT_BITS, RoundingShift
-from accelc.hw.scratchpad import ACC_BITS, AccRead, OutWrite, PrmRead, VinRead
+from accelc.hw.scratchpad import ACC_BITS, AccRead, OutWrite, VinRead
 from accelc.hw.sequential.array import SequentialArray, loads
-from accelc.hw.sequential.links import AddressPort, ArrayPort
+from accelc.hw.sequential.links import AddressPort, ArrayPort, ParamRead
 from accelc.hw.sequential.scratchpad import READ_CYCLES
 from accelc.isa.config import AccelConfig
 
@@ -86,7 +86,7 @@ class AluEngine(wiring.Component):
                 "array": Out(ArrayPort(array)),
                 "acc_read": Out(AccRead(config)),
                 "vin_read": Out(VinRead(config)),
-                "prm_read": Out(PrmRead(config)),
+                "prm_read": Out(ParamRead(config)),
                 "out_write": Out(OutWrite(config)),
             }
         )
@@ -139,19 +139,23 @@ class AluEngine(wiring.Component):
             addresses.written_line.eq(late_ends_line[-1]),
         ]
 
-        # A lane's parameters stay at the memory's output while its elements pass.
-        entry = self.prm_read.data
-        bias = entry[:ACC_BITS].as_signed()
-        mult = entry[ACC_BITS : ACC_BITS + config.mult_bits]
-        amount = entry[56 : 56 + SHIFT_BITS]
+        # A lane's multiplier goes to the array and its shift to a register while they are at the
+        # memory's output; then comes the bias, and stays.
         last_load = loads(config, self._array.rows_per_load) - 1
         load = Signal(range(last_load + 1))
+        loaded = loading & (load == last_load)
+        entry = self.prm_read.data
+        bias = entry.as_signed()
+        amount = Signal(SHIFT_BITS, reset_less=True)
+        with m.If(loading):
+            m.d.sync += amount.eq(entry[24:])
+        weights = _weights(plan, config, entry[: config.mult_bits], load, self._array.rows_per_load)
         m.d.comb += [
-            self.prm_read.en.eq(fetching),
-            self.prm_read.addr.eq(Cat(lane, addresses.table)),
+            self.prm_read.en.eq(fetching | loaded),
+            self.prm_read.addr.eq(Cat(fetching, lane, addresses.table)),
             array.load_en.eq(loading),
             array.load_part.eq(load),
-            array.load_data.eq(_weights(plan, config, mult, load, self._array.rows_per_load)),
+            array.load_data.eq(weights),
         ]
 
         # Read, take the maximum, add the bias.
@@ -236,15 +240,15 @@ class AluEngine(wiring.Component):
         next_lane, last_lane = Signal(), lane == config.block_out - 1
         at_work = Cat(halted, fetching, loading, restart, running, element[1:], late[1:]).any()
         m.d.comb += [
-            addresses.restart.eq(loading & (load == last_load)),
-            addresses.written_restart.eq(loading & (load == last_load)),
+            addresses.restart.eq(loaded),
+            addresses.written_restart.eq(loaded),
         ]
         m.d.sync += [
             next_lane.eq(~(idle | at_work | next_lane)),
             idle.eq(~self.start & (idle | (next_lane & last_lane))),
             fetching.eq(~halted & (self.start | (next_lane & ~last_lane))),
-            loading.eq(~halted & (fetching | (loading & ~addresses.restart))),
-            restart.eq(addresses.restart),
+            loading.eq(~halted & (fetching | (loading & ~loaded))),
+            restart.eq(loaded),
             advance.eq(~halted & (restart | (runs_on & (pause == interval - 1)))),
             load.eq(Mux(loading, load + 1, 0)),
             running.eq(~halted & (restart | runs_on)),

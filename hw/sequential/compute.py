@@ -7,12 +7,12 @@ from amaranth.utils import ceil_log2
 
 from accelc.hw.layouts import ScratchRead, ScratchWrite
 from accelc.hw.mac import MacArray
-from accelc.hw.scratchpad import InpRead, OutScratchpad, PrmRead, VinRead
+from accelc.hw.scratchpad import InpRead, OutScratchpad, VinRead
 from accelc.hw.sequential.addresses import Addresses
 from accelc.hw.sequential.alu_engine import AluEngine
 from accelc.hw.sequential.array import SequentialArray, ShadowedArray
 from accelc.hw.sequential.gemm_engine import GemmEngine
-from accelc.hw.sequential.links import AddressPort, WeightRead
+from accelc.hw.sequential.links import AddressPort, ParamRead, WeightRead
 from accelc.hw.sequential.ports import ComputePort
 from accelc.hw.sequential.scratchpad import AccMemory, LoadedScratchpad
 from accelc.isa.config import AccelConfig
@@ -75,7 +75,7 @@ class Compute(wiring.Component):
         m.submodules.alu = alu = AluEngine(config, array)
         m.submodules.inp = inp = LoadedScratchpad(config, read=InpRead(config))
         m.submodules.wgt = wgt = LoadedScratchpad(config, read=WeightRead(array))
-        m.submodules.prm = prm = LoadedScratchpad(config, read=PrmRead(config))
+        m.submodules.prm = prm = LoadedScratchpad(config, read=ParamRead(config))
         m.submodules.vin = vin = LoadedScratchpad(config, read=VinRead(config), vector=True)
         m.submodules.acc = acc = self.acc
         m.submodules.out = out = OutScratchpad(config)

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from accelc.hw.loops import ROW_BITS
 from accelc.hw.scratchpad import WordRead
 from accelc.hw.sequential.array import SequentialArray, array_members, loads
+from accelc.isa.config import PARAM_BYTES, AccelConfig
 
 #: Loops of the address generator, outermost first.
 LOOPS = 4
@@ -48,3 +49,11 @@ def WeightRead(array: SequentialArray) -> wiring.Signature:
     """What one load of the array needs of ``wgt``, at ``tile * loads + part``; one cycle."""
     config, rows = array.config, array.rows_per_load
     return WordRead(config.wgt_rows * loads(config, rows), rows * config.block_in * 8)
+
+
+def ParamRead(config: AccelConfig) -> wiring.Signature:
+    """Half of an entry of ``prm``, at ``2 * (row * block_out + lane) + half``; one cycle.
+
+    Half 0 is the bias, half 1 multiplier and shift.
+    """
+    return WordRead(2 * config.prm_rows * config.block_out, PARAM_BYTES * 8 // 2)
