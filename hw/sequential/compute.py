@@ -73,12 +73,14 @@ class Compute(wiring.Component):
         )
         m.submodules.gemm = gemm = GemmEngine(config, array)
         m.submodules.alu = alu = AluEngine(config, array)
-        m.submodules.inp = inp = LoadedScratchpad(config, read=InpRead(config))
-        m.submodules.wgt = wgt = LoadedScratchpad(config, read=WeightRead(array))
-        m.submodules.prm = prm = LoadedScratchpad(config, read=ParamRead(config))
-        m.submodules.vin = vin = LoadedScratchpad(config, read=VinRead(config), vector=True)
-        m.submodules.acc = acc = self.acc
-        m.submodules.out = out = OutScratchpad(config)
+        m.submodules.inp_scratchpad = inp = LoadedScratchpad(config, read=InpRead(config))
+        m.submodules.wgt_scratchpad = wgt = LoadedScratchpad(config, read=WeightRead(array))
+        m.submodules.prm_scratchpad = prm = LoadedScratchpad(config, read=ParamRead(config))
+        m.submodules.vin_scratchpad = vin = LoadedScratchpad(
+            config, read=VinRead(config), vector=True
+        )
+        m.submodules.acc_scratchpad = acc = self.acc
+        m.submodules.out_scratchpad = out = OutScratchpad(config)
 
         m.d.comb += [
             gemm.start.eq(compute.start_gemm),
