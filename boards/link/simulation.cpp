@@ -15,6 +15,8 @@ namespace {
 constexpr unsigned kResetCycles = 4;
 constexpr unsigned kRegisterBytes = 512;
 constexpr unsigned kSlaveError = 2;
+// A register whose writes are counted.
+constexpr unsigned kBell = 0x40;
 
 struct Random {
     uint64_t state;
@@ -44,7 +46,7 @@ struct Bench {
     Slave memory_slave, register_slave;
     uint32_t latency = 4, stall = 0, flip = 0;
     uint64_t refused_low = 0, refused_high = 0;
-    uint64_t cycles = 0, accesses = 0, flips = 0;
+    uint64_t cycles = 0, accesses = 0, flips = 0, rings = 0;
 
     Bench(uint64_t bytes, uint64_t seed)
         : random{seed * 2 + 1}, memory(bytes), registers(kRegisterBytes) {
@@ -117,6 +119,7 @@ struct Bench {
                 if (!(s.strobe >> lane & 1)) continue;                                          \
                 if (refused(s.address + lane, STORE.size())) response = kSlaveError;            \
                 else STORE[s.address + lane] = s.data[lane];                                    \
+                rings += &STORE == &registers && s.address + lane == kBell;                     \
             }                                                                                   \
             top->NAME##_bresp = response;                                                       \
             top->NAME##_bvalid = 1;                                                             \
@@ -191,6 +194,7 @@ void link_flip(Bench* b, uint32_t per_65536) { b->flip = per_65536; }
 int link_mlperf(Bench* b) { return b->top->mlperf; }
 uint64_t link_cycles(Bench* b) { return b->cycles; }
 uint64_t link_accesses(Bench* b) { return b->accesses; }
+uint64_t link_rings(Bench* b) { return b->rings; }
 uint64_t link_flips(Bench* b) { return b->flips; }
 uint64_t link_run(Bench* b, const uint8_t* in, uint64_t size, uint8_t* out, uint64_t room,
                   uint64_t quiet) {

@@ -119,6 +119,7 @@ def _load(board: Board, cycles_per_bit: int) -> ctypes.CDLL:
         "link_cycles": (u64, [handle]),
         "link_accesses": (u64, [handle]),
         "link_flips": (u64, [handle]),
+        "link_rings": (u64, [handle]),
         "link_run": (u64, [handle, ctypes.c_char_p, u64, ctypes.c_char_p, u64, u64]),
     }
     for name, (result, arguments) in signatures.items():
@@ -143,6 +144,7 @@ class SimulatedEndpoint:
         self._library = _load(board, cycles_per_bit)
         self._quiet = _QUIET_BITS * cycles_per_bit
         self._latency = 4
+        self._out = ctypes.create_string_buffer(_ROOM)
         self._handle = self._library.link_new(board.memory.nbytes, seed)
         self.memory = self._array(self._library.link_memory, board.memory.nbytes)
         self.registers = self._array(self._library.link_registers, REGISTER_BYTES)
@@ -173,10 +175,9 @@ class SimulatedEndpoint:
 
     def receive(self, data: bytes) -> bytes:
         """What comes back when ``data`` is sent, until the line is silent."""
-        out = ctypes.create_string_buffer(_ROOM)
         quiet = self._quiet + 20 * self._latency
-        size = self._library.link_run(self._handle, data, len(data), out, _ROOM, quiet)
-        return out.raw[:size]
+        size = self._library.link_run(self._handle, data, len(data), self._out, _ROOM, quiet)
+        return ctypes.string_at(self._out, size)
 
     @property
     def mlperf(self) -> bool:
@@ -190,6 +191,11 @@ class SimulatedEndpoint:
     def accesses(self) -> int:
         """Bytes read and written on the buses so far."""
         return self._library.link_accesses(self._handle)
+
+    @property
+    def rings(self) -> int:
+        """How often the register at 0x40 was written."""
+        return self._library.link_rings(self._handle)
 
     @property
     def flips(self) -> int:

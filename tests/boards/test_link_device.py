@@ -101,10 +101,10 @@ class Core(PlainBus):
         address, count = self.get("program_address"), self.get("program_length")
         image = bytes(self.memory[base : base + nbytes])
         words = image[address : address + count * INSTRUCTION_BYTES]
-        instructions: tuple[Instruction, ...] = ()
+        instructions: list[Instruction] = []
         self.ending = self.fault
         try:
-            instructions = tuple(decode_all(words))
+            instructions = list(decode_all(words))
         except EncodingError:
             self.ending = self.ending or ErrorCode.ILLEGAL_INSTRUCTION
         if not self.ending and not isinstance(instructions[-1], Finish):
@@ -115,7 +115,7 @@ class Core(PlainBus):
             return
         device = FunctionalDevice(self.config)
         program = Program(
-            config=self.config, instructions=instructions, instructions_address=address,
+            config=self.config, instructions=tuple(instructions), instructions_address=address,
             memory_bytes=nbytes, constants=(),
         )  # fmt: skip
         device.reserve(nbytes)

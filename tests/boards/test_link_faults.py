@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from accelc.boards.link import line as line_module
+from accelc.boards.link.exercise import BELL, Exercise
 from accelc.boards.link.faults import ROUGH, BadLine, FaultRates
 from accelc.boards.link.model import EndpointModel, PlainBus
 from accelc.boards.link.port import Port
@@ -20,8 +21,6 @@ from accelc.isa.errors import DeviceError
 
 BAUD = 3_000_000
 MEMORY_BYTES = 1 << 15
-#: A register that counts how often it is written: what must happen once shows here.
-BELL = 0x40
 
 
 @dataclass
@@ -63,42 +62,23 @@ def connected(line: BadLine, patience: float = 20.0) -> Requester:
     return requester
 
 
-def transfer(
-    requester: Requester, memory: bytearray, rng: random.Random, longest: int, rung: list[int]
-) -> None:
-    """One random transfer, checked against ``memory``, what the board must hold."""
-    size = min(rng.choice((1, 4, 16, 60, longest)), longest)
-    address = rng.randrange(MEMORY_BYTES - size)
-    kind = rng.randrange(10)
-    if kind < 5:
-        data = rng.randbytes(size) if rng.random() < 0.8 else b"~}" * (size // 2)
-        requester.write([(Region.MEMORY, address, data)])
-        memory[address : address + len(data)] = data
-    elif kind < 9:
-        assert requester.read(Region.MEMORY, address, size) == memory[address : address + size]
-    else:
-        value = rng.randrange(256)
-        requester.write([(Region.REGISTERS, BELL, bytes([value])), (Region.REGISTERS, 4, b"x")])
-        rung.append(value)
-
-
 def test_10000_transfers_on_a_bad_line(quick: None, endpoint: EndpointModel) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
-    rng = random.Random(seed)
     rates = FaultRates(
         drop=4e-4, duplicate=4e-4, corrupt=4e-4, insert=4e-4, repeat=2e-3, stall=1e-3,
         stall_seconds=0.005,
     )  # fmt: skip
-    memory, rung = bytearray(MEMORY_BYTES), []
     with BadLine(endpoint, rates, seed=seed) as line:
         requester = connected(line)
+        exercise = Exercise(requester, memory_bytes=MEMORY_BYTES, longest=150, seed=seed)
         for _ in range(10_000):
-            transfer(requester, memory, rng, 150, rung)
-        assert requester.read(Region.MEMORY, 0, MEMORY_BYTES) == memory
+            exercise.step()
+        exercise.check()
+    assert exercise.wrong_bytes == 0
     assert isinstance(endpoint.memory, PlainBus) and isinstance(endpoint.registers, Bell)
-    assert endpoint.memory.data == memory
-    assert endpoint.registers.rung == rung and len(rung) > 800
+    assert endpoint.memory.data == exercise.memory
+    assert endpoint.registers.rung == exercise.rung and len(exercise.rung) > 800
     statistics = requester.statistics
     print(statistics, line.counts)
     # The faults were there, and it took work to hide them.
@@ -116,14 +96,13 @@ def test_large_transfers_on_a_terrible_line(quick: None, endpoint: EndpointModel
     """A fault every 250 bytes, frames of 2048: pieces get small enough to pass."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
-    rng = random.Random(seed)
-    memory, rung = bytearray(MEMORY_BYTES), []
     with BadLine(endpoint, ROUGH, seed=seed) as line:
-        requester = connected(line)
+        exercise = Exercise(connected(line), memory_bytes=MEMORY_BYTES, longest=3000, seed=seed)
         for _ in range(60):
-            transfer(requester, memory, rng, 3000, rung)
+            exercise.step()
     assert isinstance(endpoint.memory, PlainBus)
-    assert endpoint.memory.data == memory
+    assert exercise.wrong_bytes == 0
+    assert endpoint.memory.data == exercise.memory
     assert sum(line.counts.values()) > 200
 
 

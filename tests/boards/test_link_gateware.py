@@ -8,8 +8,12 @@ import pytest
 
 from accelc.boards.definitions.icebreaker import ICEBREAKER
 from accelc.boards.definitions.ulx3s import ULX3S_25F
+from accelc.boards.link import line
 from accelc.boards.link.endpoint import board_record
+from accelc.boards.link.exercise import Exercise
+from accelc.boards.link.faults import BadLine, FaultRates
 from accelc.boards.link.model import EndpointModel, PlainBus
+from accelc.boards.link.port import Port
 from accelc.boards.link.protocol import (
     READ_BYTES,
     SYNC_COMMAND,
@@ -23,6 +27,7 @@ from accelc.boards.link.protocol import (
     command,
     frame,
 )
+from accelc.boards.link.requester import Requester
 from accelc.boards.link.simulation import REGISTER_BYTES, SimulatedEndpoint
 
 pytestmark = [
@@ -250,6 +255,33 @@ def test_hands_the_line_over_once_asked(pair: Pair) -> None:
     assert not pair.gateware.mlperf
     pair.ask(request(Region.BOARD, data=b"\1", sequence=1))
     assert pair.gateware.mlperf
+
+
+def test_driver_on_a_bad_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real driver, the real gateware, and between them what real lines rarely do.
+
+    `benchmarks/link_faults.py` does this at length.
+    """
+    monkeypatch.setattr(line, "MIN_TIMEOUT_SECONDS", 0.01)
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    gateware = SimulatedEndpoint(BOARD, seed=seed)
+    gateware.set_bus(5, 0.1)
+    gateware.set_noise(2e-5)
+    rates = FaultRates(drop=4e-4, duplicate=4e-4, corrupt=4e-4, insert=4e-4, repeat=3e-3)
+    with BadLine(gateware, rates, seed=seed) as bad:
+        requester = Requester(Port(bad.port, 3_000_000), patience=30)
+        requester.connect()
+        exercise = Exercise(requester, memory_bytes=1 << 15, longest=150, seed=seed)
+        for _ in range(400):
+            exercise.step()
+        gateware.set_noise(0)
+        exercise.check()
+    assert exercise.wrong_bytes == 0
+    assert bytes(gateware.memory[: 1 << 15]) == exercise.memory
+    assert gateware.rings == len(exercise.rung) > 10
+    assert sum(bad.counts.values()) > 30 and gateware.flips > 10
+    assert requester.statistics.repeated > 20
 
 
 def test_wide_bus() -> None:
