@@ -46,7 +46,6 @@ class Ecp5Flow(FamilyFlow):
                 "--freq", f"{target.clock_mhz:g}",
                 "--seed", str(target.seed),
                 "--timing-allow-fail",
-                "--router", "router2",
                 *target.extra,
             ),
             log="nextpnr.log",
