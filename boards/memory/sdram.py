@@ -25,8 +25,8 @@ class SdramMemory(wiring.Component):
     are made in the order their bursts were chosen in: a read that comes after a write's response
     sees what was written. While a write burst waits for its data, reads behind it wait, too.
 
-    Throughput: a beat per ``words_per_beat`` cycles. Latency: 6 cycles, those of a beat, CAS latency
-    and ``io_cycles`` from the address of a read to its first beat if the row is open.
+    Throughput: a beat per ``words_per_beat`` cycles. Latency: 6 cycles, those of a beat, CAS
+    latency and ``io_cycles`` from the address of a read to its first beat if the row is open.
 
     Members
     -------
