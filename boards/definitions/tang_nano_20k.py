@@ -42,8 +42,8 @@ TANG_NANO_20K = Board(
     title="Sipeed Tang Nano 20K",
     family=Family.GOWIN,
     platform=_platform,
-    # A decoupled core of as many MACs takes 17.5 k of the 20.7 k LUTs, counting those that only pass
-    # flip-flops' inputs on; that is more than nextpnr finds places for.
+    # A decoupled core of as many MACs takes 17.5 k of the 20.7 k LUTs, counting those that only
+    # pass a flip-flop's input on: too many for nextpnr to find places in a reasonable time.
     config=AccelConfig(
         name="tang-nano-20k",
         sequential=True,
