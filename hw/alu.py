@@ -115,7 +115,8 @@ class AluUnit(wiring.Component):
         layout = instruction_layout(Opcode.ALU)
         fields = Signal(layout, reset_less=True) if config.lookahead else layout(self.i.payload)
         held, checked, empty = self.held, Signal(), Signal()
-        running = self.error == ErrorCode.NONE
+        # `error` is still 0; a register of its own, because every issue waits for it
+        running = Signal(init=1)
         accept = self.i.valid & self.i.ready
         m.d.comb += self.i.ready.eq(~held & running)
         with m.If(accept):
@@ -134,7 +135,7 @@ class AluUnit(wiring.Component):
             illegal = illegal | fields.lut
         with m.If(held & ~checked & running):
             with m.If(illegal):
-                m.d.sync += self.error.eq(ErrorCode.ILLEGAL_FIELD)
+                m.d.sync += [self.error.eq(ErrorCode.ILLEGAL_FIELD), running.eq(0)]
             with m.Else():
                 m.d.sync += checked.eq(1)
                 m.d.sync += empty.eq(any_of(fields.n0 == 0, fields.n1 == 0, fields.n2 == 0))
@@ -174,7 +175,7 @@ class AluUnit(wiring.Component):
             self.stall.eq(self.acc_read.en & ~self.acc_read.ready),
         ]
         with m.If(reads.out_of_range & running):
-            m.d.sync += self.error.eq(ErrorCode.ROW_OUT_OF_RANGE)
+            m.d.sync += [self.error.eq(ErrorCode.ROW_OUT_OF_RANGE), running.eq(0)]
 
         # Data arrive; stage s holds what belongs to a read s cycles after its issue.
         issued = [Signal(ISSUE, name=f"issue_{s}") for s in range(READ_CYCLES + 2)]
@@ -421,7 +422,7 @@ class ReadSequencer(wiring.Component):
         )
         chunk = Signal(self.chunk_bits, reset_less=True)
         now = Signal(ISSUE)
-        read_params, out_of_range = Signal(), Signal()
+        read_params, out_of_range, two_cycles = Signal(), Signal(), Signal()
         first_tap = ~any_of(entered.ky, entered.kx)
         new_params = first_tap if self.part_bits else any_of(entered.start, entered.i0)
         src_beyond = Mux(
@@ -433,6 +434,7 @@ class ReadSequencer(wiring.Component):
             rows.dst[bits["dst"] :].any(),
             flags.scale & rows.prm[bits["prm"] :].any(),
         )
+        complete = position.last.ky & position.last.kx & ~empty
         with m.If(advance):
             m.d.sync += valid.eq(nest.o.valid)
             with m.If(nest.o.valid):
@@ -443,7 +445,8 @@ class ReadSequencer(wiring.Component):
                     prm.eq(rows.prm),
                     chunk.eq(rows.chunk),
                     now.read.eq(~empty),
-                    now.complete.eq(position.last.ky & position.last.kx & ~empty),
+                    now.complete.eq(complete),
+                    two_cycles.eq(complete & flags.add & ~flags.from_acc),
                     now.first_tap.eq(first_tap),
                     # without scale nothing is read, but neutral parameters are loaded
                     now.params.eq(new_params & ~empty),
@@ -460,7 +463,6 @@ class ReadSequencer(wiring.Component):
         second = Signal()
         may_issue = valid & self.enable & ~second & ~out_of_range
         issue = Signal()
-        two_cycles = now.complete & now.add & ~now.from_acc
         m.d.comb += [
             self.out_of_range.eq(valid & out_of_range),
             self.acc_en.eq(may_issue & now.from_acc),

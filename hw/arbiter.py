@@ -70,39 +70,41 @@ class ReadArbiter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # One entry per outstanding burst: 1 when it belongs to load.
-        # Kept for the proof.
-        self.owners = Fifo(unsigned(1), depth=self._max_reads)
+        # One entry per outstanding burst: 1 when it belongs to load. The oldest is in a register,
+        # because data wait for it. Kept for the proof.
+        self.owners = Fifo(unsigned(1), depth=self._max_reads - 1)
         m.submodules.owners = owners = self.owners
+        self.head = head = Signal()
+        is_load = Signal(reset_less=True)
+        m.submodules.bursts = self.bursts = bursts = Fifo(BURST, depth=2)
+        wiring.connect(m, bursts.o, wiring.flipped(self.ar))
         free = Signal()
         accept = Signal()
         m.d.comb += [
-            free.eq(self.enable & owners.i.ready & (~self.ar.valid | self.ar.ready)),
+            free.eq(self.enable & owners.i.ready & bursts.i.ready),
             self.fetch.ready.eq(free),
             self.load.ready.eq(free & ~self.fetch.valid),
             accept.eq(free & (self.fetch.valid | self.load.valid)),
             owners.i.valid.eq(accept),
             owners.i.payload.eq(~self.fetch.valid),
-        ]
-        with m.If(~self.ar.valid | self.ar.ready):
-            m.d.sync += self.ar.valid.eq(accept)
-        with m.If(accept):
-            m.d.sync += self.ar.payload.eq(
+            bursts.i.valid.eq(accept),
+            bursts.i.payload.eq(
                 Mux(self.fetch.valid, self.fetch.payload.as_value(), self.load.payload.as_value())
-            )
+            ),
+        ]
 
-        is_load = owners.o.payload
+        with m.If(owners.o.ready):
+            m.d.sync += [head.eq(owners.o.valid), is_load.eq(owners.o.payload)]
         m.d.comb += [
             self.o_fetch.payload.eq(self.r.payload),
             self.o_load.payload.eq(self.r.payload),
-            self.o_fetch.valid.eq(self.r.valid & self.enable & owners.o.valid & ~is_load),
-            self.o_load.valid.eq(self.r.valid & self.enable & owners.o.valid & is_load),
+            self.o_fetch.valid.eq(self.r.valid & self.enable & head & ~is_load),
+            self.o_load.valid.eq(self.r.valid & self.enable & head & is_load),
             self.r.ready.eq(
-                owners.o.valid
-                & (~self.enable | Mux(is_load, self.o_load.ready, self.o_fetch.ready))
+                head & (~self.enable | Mux(is_load, self.o_load.ready, self.o_fetch.ready))
             ),
             self.beat.eq(self.r.valid & self.r.ready),
-            owners.o.ready.eq(self.beat & self.r.payload.last),
-            self.idle.eq(~self.ar.valid & ~owners.o.valid),
+            owners.o.ready.eq(~head | (self.beat & self.r.payload.last)),
+            self.idle.eq(~self.ar.valid & ~owners.o.valid & ~head),
         ]
         return m

@@ -112,12 +112,18 @@ class Control(wiring.Component):
         with m.Elif(patience != 0):
             m.d.sync += patience.eq(patience - 1)
 
-        code = Signal(4)
-        unit = Signal(range(REPORTERS))
+        # Registered, as what software asks for, because all this comes from afar; so is the end of
+        # a run, which must not overtake an error.
+        start, abort = Signal(), Signal()
+        m.d.sync += [start.eq(self.start), abort.eq(self.abort)]
+        code = Signal(4, reset_less=True)
+        unit = Signal(range(REPORTERS), reset_less=True)
         failed = Signal()
+        ended = Signal()
+        m.d.sync += [failed.eq(0), ended.eq(self.finished & self.idle & self.at_rest)]
         for reporter in reversed(range(REPORTERS)):
             with m.If(self.error[reporter] != ErrorCode.NONE):
-                m.d.comb += [code.eq(self.error[reporter]), unit.eq(reporter), failed.eq(1)]
+                m.d.sync += [code.eq(self.error[reporter]), unit.eq(reporter), failed.eq(1)]
         starving = Signal(range(REPORTERS), init=FETCH)
         m.d.comb += starving.eq(FETCH)
         for waiter in reversed(Unit):
@@ -134,13 +140,13 @@ class Control(wiring.Component):
         with m.FSM():
             with m.State("idle"):
                 m.d.sync += left.eq(left.init)
-                with m.If(self.start):
+                with m.If(start):
                     m.d.sync += self.busy.eq(1)
                     m.next = "clear"
-                with m.If(self.start | self.abort):
+                with m.If(start | abort):
                     m.d.sync += [self.done.eq(0), self.failed.eq(0)]
                     m.d.sync += [self.code.eq(0), self.info.eq(0)]
-                with m.If(self.abort):
+                with m.If(abort):
                     m.next = "clear"
             with m.State("clear"):
                 # Reset for half of the time, then until the last group has left it. A start or
@@ -152,27 +158,27 @@ class Control(wiring.Component):
                     m.next = "idle"
                     with m.If(self.busy):
                         m.next = "run"
-                with m.If(self.start | self.abort):
-                    m.d.sync += [left.eq(left.init), self.busy.eq(self.start), self.run.eq(0)]
+                with m.If(start | abort):
+                    m.d.sync += [left.eq(left.init), self.busy.eq(start), self.run.eq(0)]
                     m.next = "clear"
             with m.State("run"):
-                with m.If(failed | starved | self.abort):
-                    m.d.sync += [self.run.eq(0), aborting.eq(self.abort)]
+                with m.If(failed | starved | abort):
+                    m.d.sync += [self.run.eq(0), aborting.eq(abort)]
                     m.next = "drain"
                     m.d.sync += left.eq(left.init)
-                    with m.If(~self.abort):
+                    with m.If(~abort):
                         m.d.sync += [
                             self.failed.eq(1),
                             self.code.eq(Mux(failed, code, ErrorCode.WATCHDOG)),
                             self.info.eq(Cat(self.fetched, Mux(failed, unit, starving))),
                         ]
-                with m.Elif(self.finished & self.idle & self.at_rest):
+                with m.Elif(ended):
                     m.d.sync += [self.run.eq(0), self.busy.eq(0), self.done.eq(1)]
                     m.next = "idle"
             with m.State("drain"):
-                with m.If(self.abort):
+                with m.If(abort):
                     m.d.sync += aborting.eq(1)
-                with m.If(self.at_rest & ~self.abort):
+                with m.If(self.at_rest & ~abort):
                     m.d.sync += [self.busy.eq(0), aborting.eq(0)]
                     m.next = "idle"
                     with m.If(aborting):

@@ -100,6 +100,9 @@ class CounterBank(wiring.Component):
             m.d.sync += stale.eq(stale - 1)
         m.d.sync += word2.eq(Mux(stale != 0, 0, read.data))
 
+        # Compared a cycle ahead; in the first cycle of a read that was another word.
+        asked, visited = Signal(), Signal()
+        m.d.sync += [asked.eq(self.ask), visited.eq(place1 == self.word)]
         carry = Signal()
         total = Signal(33)
         m.d.comb += [
@@ -108,7 +111,7 @@ class CounterBank(wiring.Component):
             write.data.eq(total),
             write.en.eq(1),
             self.data.eq(total),
-            self.found.eq(self.ask & (place2 == self.word)),
+            self.found.eq(self.ask & asked & visited),
         ]
         m.d.sync += carry.eq(total[32] & ~place2[0] & ~self.clear)
         return m

@@ -54,7 +54,7 @@ class Fetch(wiring.Component):
     Data are asked for only when there is room for them: fetch never makes the read channel wait.
     Instructions pass as beats; a full queue holds back all instructions behind it.
 
-    Throughput: one beat per cycle. Latency: 6 cycles from the memory's beat to the queue.
+    Throughput: one beat per cycle. Latency: 7 cycles from the memory's beat to the queue.
 
     Members
     -------
@@ -112,11 +112,14 @@ class Fetch(wiring.Component):
         )
         read_error = Signal()
         self._issue(m, prefetched)
+        arrived = Signal()
+        beat = Signal.like(self.r.payload, reset_less=True)
+        m.d.sync += [arrived.eq(self.r.valid), beat.eq(self.r.payload)]
         m.d.comb += [
-            prefetched.w_en.eq(self.r.valid),
-            prefetched.w_data.eq(self.r.payload.data),
+            prefetched.w_en.eq(arrived),
+            prefetched.w_data.eq(beat.data),
             self.r.ready.eq(1),
-            read_error.eq(self.r.valid & self.r.payload.resp[1]),
+            read_error.eq(arrived & beat.resp[1]),
         ]
         with m.If(read_error & (self.error == ErrorCode.NONE)):
             m.d.sync += self.error.eq(ErrorCode.READ_RESPONSE)

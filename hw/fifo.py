@@ -46,9 +46,12 @@ class Fifo(wiring.Component):
         m.submodules.storage = self.storage
         pushed = Signal()
         popped = Signal()
+        # Registers rather than comparisons of the level: much waits for them.
+        room = Signal(init=1)
+        some = Signal()
         m.d.comb += [
-            self.i.ready.eq(self.level != depth),
-            self.o.valid.eq(self.level != 0),
+            self.i.ready.eq(room),
+            self.o.valid.eq(some),
             pushed.eq(self.i.valid & self.i.ready),
             popped.eq(self.o.valid & self.o.ready),
             write.en.eq(pushed),
@@ -59,5 +62,12 @@ class Fifo(wiring.Component):
             m.d.sync += write.addr.eq(Mux(write.addr == depth - 1, 0, write.addr + 1))
         with m.If(popped):
             m.d.sync += read.addr.eq(Mux(read.addr == depth - 1, 0, read.addr + 1))
-        m.d.sync += self.level.eq(self.level + pushed - popped)
+        with m.If(pushed & ~popped):
+            m.d.sync += [
+                self.level.eq(self.level + 1),
+                room.eq(self.level != depth - 1),
+                some.eq(1),
+            ]
+        with m.Elif(popped & ~pushed):
+            m.d.sync += [self.level.eq(self.level - 1), room.eq(1), some.eq(self.level != 1)]
         return m

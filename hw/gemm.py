@@ -196,6 +196,7 @@ class GemmUnit(wiring.Component):
         m.d.comb += [
             flags[0].read.eq(row.read & rows.o.ready),
             flags[0].fire.eq(row.fire & rows.o.ready),
+            flags[0].adds.eq(row.fire & ~row.clear & rows.o.ready),
             flags[0].swap.eq(row.swap & rows.o.ready),
             flags[0].last.eq(row.last & rows.o.ready),
             flags[0].clear.eq(row.clear),
@@ -221,7 +222,7 @@ class GemmUnit(wiring.Component):
         # Read, add, write back.
         read_at = sums_at - READ_CYCLES
         m.d.comb += [
-            self.acc_read.en.eq(flags[read_at].fire & ~flags[read_at].clear),
+            self.acc_read.en.eq(flags[read_at].adds),
             self.acc_read.addr.eq(addresses[read_at]),
         ]
         totals: list[Signal] = []
@@ -247,7 +248,9 @@ class GemmUnit(wiring.Component):
 
 
 #: What of a row travels down the pipeline beside its accumulator address.
-FLAGS = data.StructLayout({"read": 1, "fire": 1, "swap": 1, "last": 1, "clear": 1, "window": 1})
+FLAGS = data.StructLayout(
+    {"read": 1, "fire": 1, "adds": 1, "swap": 1, "last": 1, "clear": 1, "window": 1}
+)
 
 
 def row_layout(config: AccelConfig) -> data.StructLayout:

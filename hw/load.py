@@ -25,7 +25,7 @@ class Load(wiring.Component):
     leave while data of earlier ones arrive.
 
     Throughput: one beat per cycle, also from instruction to instruction. Latency: 7 cycles from the
-    instruction to its first burst, 3 from its last beat to ``done``.
+    instruction to its first burst, 4 from its last beat to ``done``.
 
     Members
     -------
@@ -77,7 +77,10 @@ class Load(wiring.Component):
         wiring.connect(m, runs.o, between.i)
         wiring.connect(m, between.o, bursts.i)
         wiring.connect(m, wiring.flipped(self.ar), bursts.o)
-        wiring.connect(m, wiring.flipped(self.r), receiver.r)
+        # Neither side of the read channel waits for what the other finds out in the same cycle.
+        m.submodules.beats = beats = Fifo(read_beat_layout(config), depth=2)
+        wiring.connect(m, wiring.flipped(self.r), beats.i)
+        wiring.connect(m, beats.o, receiver.r)
         wiring.connect(m, jobs.o, receiver.i)
         for outer, inner in zip(self.scratch, receiver.scratch, strict=True):
             wiring.connect(m, wiring.flipped(outer), inner)

@@ -16,7 +16,7 @@ class WordQueue(wiring.Component):
     Words arrive as beats and are stored as such, so that the storage is one narrow block RAM; only
     the first ``kept`` beats are stored. The next word is assembled while the one before is used.
 
-    Throughput: a beat in every cycle; a word out every ``kept + 1`` cycles. Latency: 3 cycles from
+    Throughput: a beat in every cycle; a word out every ``kept + 2`` cycles. Latency: 3 cycles from
     the last kept beat in to ``o.valid``.
 
     With ``reused`` the word at the output can stay in use after it was taken: the next one is not
@@ -95,9 +95,10 @@ class WordQueue(wiring.Component):
         # Read side: a beat asked for arrives a cycle later.
         taken = Signal()
         popped = Signal()
-        wanted = taken | (self.asked != self._kept)
+        # Not in the cycle of `taken` already: much hangs on that, and it is known late.
+        wanted = self.asked != self._kept
         if self._reused:
-            wanted = (self.asked != self._kept) & ~taken & ~self.hold
+            wanted = wanted & ~self.hold
         m.d.comb += [
             self.o.valid.eq(self.held == self._kept),
             self.o.payload.eq(self.assembled),

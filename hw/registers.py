@@ -1,6 +1,6 @@
 """The AXI4-Lite register block, built from ``isa.registers``."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -29,7 +29,7 @@ PARAMETERS: tuple[str, ...] = tuple(r.name for r in REGISTERS if r.access == Acc
 class RegisterBlock(wiring.Component):
     """Registers, counters and their AXI4-Lite slave.
 
-    One read and one write are handled at a time: a write takes 2 cycles, a read 3, a counter's up
+    One read and one write are handled at a time: a write takes 2 cycles, a read 4, a counter's up
     to 40. Addresses without a register read as 0. Parameters can not be written while ``busy``,
     except ``watchdog_cycles``: the units rely on them to stand still.
 
@@ -164,26 +164,25 @@ class RegisterBlock(wiring.Component):
         bus = self.bus
         address = Signal(LITE_ADDRESS_BITS - 2, reset_less=True)
         asked = Signal()
-        found = Signal(init=1)
-        m.d.comb += [
-            bus.arready.eq(~asked & ~bus.rvalid),
-            bus.rresp.eq(Response.OKAY),
-            found.eq(1),
-        ]
+        m.d.comb += [bus.arready.eq(~asked & ~bus.rvalid), bus.rresp.eq(Response.OKAY)]
         with m.If(bus.arvalid & bus.arready):
             m.d.sync += [asked.eq(1), address.eq(bus.araddr[2:])]
-        with m.If(asked):
-            m.d.sync += bus.rdata.eq(0)
-            with m.Switch(address):
-                for name, value in values.items():
+        # One cycle to decode the address, then the answer, from the counters when they have it.
+        decoded, counter = Signal(), Signal(reset_less=True)
+        word = Signal(32, reset_less=True)
+        place = Signal.like(bank.word, reset_less=True)
+        m.d.sync += [decoded.eq(asked), counter.eq(0), word.eq(0)]
+        with m.Switch(address):
+            for name, value in values.items():
+                with m.Case(BY_NAME[name].offset // 4):
+                    m.d.sync += word.eq(value)
+            for index, name in enumerate(BANK_WORDS):
+                if name is not None:
                     with m.Case(BY_NAME[name].offset // 4):
-                        m.d.sync += bus.rdata.eq(value)
-                for word, name in enumerate(BANK_WORDS):
-                    if name is not None:
-                        with m.Case(BY_NAME[name].offset // 4):
-                            m.d.comb += [bank.word.eq(word), bank.ask.eq(1), found.eq(bank.found)]
-                            m.d.sync += bus.rdata.eq(bank.data)
-            with m.If(found):
-                m.d.sync += [asked.eq(0), bus.rvalid.eq(1)]
+                        m.d.sync += [place.eq(index), counter.eq(1)]
+        m.d.comb += [bank.word.eq(place), bank.ask.eq(asked & decoded & counter)]
+        with m.If(asked & decoded & (~counter | bank.found)):
+            m.d.sync += [asked.eq(0), bus.rvalid.eq(1)]
+            m.d.sync += bus.rdata.eq(Mux(counter, bank.data, word))
         with m.If(bus.rvalid & bus.rready):
             m.d.sync += bus.rvalid.eq(0)

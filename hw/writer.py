@@ -96,22 +96,20 @@ class WriteEngine(wiring.Component):
         # Kept for the proof: bursts without acknowledgement, beats read and not written.
         m.submodules.unacknowledged = self.acks = acks = Fifo(unsigned(1), depth=MAX_WRITES)
 
-        # Address channel: a register, then the bus.
+        # Address channel: a short queue, so that nothing here waits for the bus's answer.
+        m.submodules.bursts = self.bursts = bursts = Fifo(BURST, depth=2)
+        wiring.connect(m, bursts.o, wiring.flipped(self.aw))
         accept = Signal()
         m.d.comb += [
-            self.i.ready.eq(
-                self.enable & lengths.i.ready & acks.i.ready & (~self.aw.valid | self.aw.ready)
-            ),
+            self.i.ready.eq(self.enable & lengths.i.ready & acks.i.ready & bursts.i.ready),
+            bursts.i.valid.eq(accept),
+            bursts.i.payload.eq(self.i.payload),
             accept.eq(self.i.valid & self.i.ready),
             lengths.i.valid.eq(accept),
             lengths.i.payload.eq(Cat(self.i.payload.len, self.i.payload.last)),
             acks.i.valid.eq(accept),
             acks.i.payload.eq(self.i.payload.last),
         ]
-        with m.If(~self.aw.valid | self.aw.ready):
-            m.d.sync += self.aw.valid.eq(accept)
-        with m.If(accept):
-            m.d.sync += self.aw.payload.eq(self.i.payload)
 
         # Reader: one burst after the other, instructions begin at their own row.
         m.submodules.beats = self.beats = beats = Fifo(write_beat_layout(config), depth=4)

@@ -18,20 +18,22 @@ from accelc.sim.device import Counters, MemoryModel
 from accelc.sim.faults import device_fault
 from accelc.sim.timing_bus import BUS_LATENCY, Bus, Segment
 from accelc.sim.timing_costs import Costs, costs
+from accelc.sim.timing_sequential import predict_sequential
+from accelc.sim.tokens import check_tokens
 
 # Fetch: from the host's start to the first address on the bus; from room for a burst to its own;
 # from a beat on the bus to the queue.
-FETCH_FIRST_ADDRESS, FETCH_ADDRESS = 5, 2
-FETCH_PASS = 4
+FETCH_FIRST_ADDRESS, FETCH_ADDRESS = 9, 2
+FETCH_PASS = 5
 #: Instructions the prefetch buffer holds, and the most one burst brings.
 PREFETCH, FETCH_BURST = 8, 4
 #: From the last beat in the queue to the instruction at its output; between two outputs, beside
 #: the beats that hold fields.
-QUEUE_LATENCY, QUEUE_GAP = 3, 2
+QUEUE_LATENCY, QUEUE_GAP = 3, 3
 #: From retiring to the token's receiver starting.
 TOKEN = 1
 #: From dispatch to the first address; from the last beat to retiring; instructions in flight.
-LOAD_ADDRESS, LOAD_RETIRE, LOAD_IN_FLIGHT = 8, 1, 8
+LOAD_ADDRESS, LOAD_RETIRE, LOAD_IN_FLIGHT = 8, 2, 8
 #: From dispatch to the first beat; from the last response to retiring; instructions in flight.
 STORE_DATA, STORE_RETIRE, STORE_IN_FLIGHT = 9, 1, 5
 #: From dispatch to the first weight row read; to the first row issued; between the rows of two
@@ -46,7 +48,7 @@ ALU_ROWS, ALU_GAP, ALU_BANK, ALU_HOLD = 8, 3, 9, 5
 #: From the last row to retiring; what the optional stages add.
 ALU_RETIRE, ALU_ADD, ALU_LUT = 11, 11, 3
 #: From the last thing retired to done.
-FINISH = 0
+FINISH = 1
 
 _UNIT_OF = {int(opcode): cls.unit for opcode, cls in INSTRUCTIONS.items()}
 _PASS, _DISPATCH, _TOKENS, _READ_DUE, _READ_END, _WRITE_DUE, _WRITE_END, _RETIRE = range(8)
@@ -387,4 +389,7 @@ def predict(config: AccelConfig, d: Descriptors, memory: MemoryModel | None = No
     Raises:
         DeviceError: WATCHDOG, if an instruction waits for ever.
     """
+    if config.sequential:
+        check_tokens(d)
+        return predict_sequential(config, d, memory or MemoryModel())
     return TimingModel(config, memory or MemoryModel(), d).run()

@@ -78,8 +78,8 @@ def test_identity_registers() -> None:
 def test_loads_and_stores_move_and_count(stall: float) -> None:
     bench = CoreBench(SMALL, MEMORY_BYTES, stall=stall, seed=5)
     p = program(
-        load(), load(32, row=16, dram=256), store(20, signal=bit(Unit.LOAD)), store(4, dram=4800),
-        load(8, wait=bit(Unit.STORE)), Finish(),
+        load(), load(32, row=16, dram=256), store(20, signal=bit(Unit.LOAD)),
+        load(8, wait=bit(Unit.STORE)), store(4, dram=4800), Finish(),
     )  # fmt: skip
     bench.place(p)
 

@@ -105,7 +105,8 @@ class Proof(Elaboratable):
         """What a queue's pointers and level have to do with one another."""
         end = fifo.read.addr + fifo.level
         written = fifo.write.addr == Mux(end >= depth, end - depth, end)
-        return (fifo.level <= depth) & (fifo.read.addr < depth) & written
+        flags = (fifo.i.ready == (fifo.level != depth)) & (fifo.o.valid == (fifo.level != 0))
+        return (fifo.level <= depth) & (fifo.read.addr < depth) & written & flags
 
     def constant(self, value: Signal) -> Value:
         started = Signal()
@@ -474,8 +475,10 @@ class ArbiterProof(Proof):
         m.d.sync += outstanding.eq(outstanding + asked - answered)
         self.given(~dut.r.valid | (outstanding != 0))
         self.show(
-            self.sound(dut.owners, self.READS),
-            outstanding + dut.ar.valid == dut.owners.level,
+            self.sound(dut.owners, self.READS - 1),
+            dut.head | (outstanding == 0),
+            self.sound(dut.bursts, 2),
+            outstanding + dut.bursts.level == dut.owners.level + dut.head,
             dut.idle == ((outstanding == 0) & ~dut.ar.valid),
             ~(dut.o_fetch.valid & dut.o_load.valid),
             # while disabled everything is taken and nobody gets it
@@ -507,7 +510,8 @@ class WriteProof(Proof):
         self.show(
             self.sound(dut.acks, MAX_WRITES),
             self.sound(dut.beats, 4),
-            pending + dut.aw.valid == dut.acks.level,
+            self.sound(dut.bursts, 2),
+            pending + dut.bursts.level == dut.acks.level,
             dut.beats.level + dut.arriving <= 4,
             self.holds(dut.aw),
             self.holds(dut.w),

@@ -68,5 +68,5 @@ def test_throughput_is_that_of_the_beats() -> None:
     for config in CONFIGS:
         beats = 64 // config.bus_bytes
         _, cycles = run(config, Opcode.GEMM, words, (0.0, 0.0), 0)
-        # one beat a cycle in; with a single beat a word, one word every other cycle out
-        assert cycles <= 30 * max(beats, 2) + 6
+        # one beat a cycle in; with a single beat a word, one word every third cycle out
+        assert cycles <= 30 * max(beats, 3) + 6
