@@ -16,8 +16,8 @@ class SpramMemory(wiring.Component):
     One burst at a time, read and write bursts in turn when both are waiting. A write's data must
     not wait for a read: until its last beat no read goes ahead.
 
-    Throughput: a beat per cycle, also from a read to the next burst; a cycle more after a write.
-    Latency: 1 cycle to a read's first beat.
+    Throughput: a beat per cycle; a cycle is lost behind a read, two behind a write. Latency: 1 cycle
+    to a read's first beat.
 
     Members
     -------
@@ -59,7 +59,7 @@ class SpramMemory(wiring.Component):
         left = Signal(ceil_log2(max(self._config.max_burst_beats, 2)), reset_less=True)
         write_last = Signal()
 
-        # A burst begins when the one before it ends or ended; the direction served last waits.
+        # A burst begins when the one before it has ended; the direction served last waits.
         free, end, choose_write = Signal(), Signal(), Signal()
         start_read, start_write = Signal(), Signal()
         put, get = Signal(), Signal()
@@ -72,7 +72,8 @@ class SpramMemory(wiring.Component):
             bus.bresp.eq(bad.replicate(2)),
             get.eq(reading & bus.rready),
             end.eq(get & bus.rlast),
-            free.eq(~writing & ~bus.bvalid & (~reading | end)),
+            # not in a read's last cycle: the master's answer would reach the RAM's address
+            free.eq(~writing & ~bus.bvalid & ~reading),
             choose_write.eq(bus.awvalid & (~bus.arvalid | ~write_last)),
             bus.arready.eq(free & ~choose_write),
             bus.awready.eq(free & choose_write),
