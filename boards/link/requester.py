@@ -1,12 +1,10 @@
 """The host's end of the protocol: sessions, windows, retransmission."""
 
-import dataclasses
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from accelc.boards.link.line import Line, LineStatistics, Nothing
 from accelc.boards.link.port import Port, PortGone
@@ -26,6 +24,7 @@ from accelc.boards.link.protocol import (
     Status,
     command,
 )
+from accelc.boards.link.waiting import Patience, Sent
 from accelc.isa.errors import DeviceError
 
 #: WRITEs on the way at once; far below half of SEQUENCES, so that an old answer is known as one.
@@ -39,68 +38,6 @@ _TAGS = 1 << 16
 Progress = Callable[[int], None]
 #: Where, and what to write there.
 Piece = tuple[Region, int, bytes]
-
-
-@dataclass
-class _Sent:
-    """A request that has no answer yet."""
-
-    region: Region
-    address: int
-    length: int
-    #: Of a WRITE; None for a READ.
-    data: bytes | None
-    sequence: int
-    #: Numbers of its transmissions, in order.
-    numbers: list[int] = field(default_factory=list)
-    time: float = 0.0
-
-
-class _Patience:
-    """Tells when an answer is late, and when too long has passed since the last progress."""
-
-    def __init__(self, line: Line, seconds: float) -> None:
-        self._line = line
-        self._seconds = seconds
-        self.progress()
-
-    def progress(self) -> None:
-        self._give_up = time.monotonic() + self._seconds
-        self._factor = 1.0
-        self.before = dataclasses.replace(self._line.statistics)
-        self.restart()
-
-    def restart(self) -> None:
-        """Something was sent again."""
-        self._deadline = time.monotonic() + self._line.timeout * self._factor
-        self._damages = 0
-
-    def damaged(self, going: int, since: float) -> bool:
-        """Note a damaged frame; True: nothing is left of the ``going`` sent ``since`` then.
-
-        Not before an answer was possible: what comes earlier may be noise, and is followed by a
-        shorter wait.
-        """
-        self._damages += 1
-        if self._damages < going:
-            return False
-        soon = since + self._line.latency
-        self._deadline = min(self._deadline, soon)
-        return time.monotonic() >= soon - self._line.latency / 2
-
-    def late(self) -> None:
-        self._line.statistics.timeouts += 1
-        self._factor *= 1.5
-        self.restart()
-
-    @property
-    def left(self) -> float:
-        """Seconds until an answer is late."""
-        return max(min(self._deadline, self._give_up) - time.monotonic(), 0.0)
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() >= self._give_up
 
 
 class Requester:
@@ -155,7 +92,7 @@ class Requester:
         session = secrets.randbelow(_TAGS - 1) + 1
         self.line.forget()
         first = self._number + 1
-        waiting = _Patience(self.line, patience)
+        waiting = Patience(self.line, patience)
         response: Response | Nothing = Nothing.LATE
         while not waiting.over:
             if response is Nothing.LATE:
@@ -216,7 +153,7 @@ class Requester:
             self.lost = str(error)
             raise
 
-    def _refused(self, response: Response, sent: _Sent) -> DeviceError:
+    def _refused(self, response: Response, sent: Sent) -> DeviceError:
         """The error an answer reports, once nothing more of this session can be executed."""
         name, status = self.name, response.status
         if status is Status.SESSION:
@@ -253,12 +190,12 @@ class Requester:
         """Number of the transmission it answers."""
         return self._number - (self._number - response.tag) % _TAGS
 
-    def _find(self, response: Response, waiting: Iterable[_Sent]) -> _Sent | None:
+    def _find(self, response: Response, waiting: Iterable[Sent]) -> Sent | None:
         """The request it answers, unless that needs none any more."""
         number = self._answered(response)
         return next((sent for sent in waiting if number in sent.numbers), None)
 
-    def _transmit(self, requests: Iterable[_Sent]) -> None:
+    def _transmit(self, requests: Iterable[Sent]) -> None:
         now = time.monotonic()
         encoded: list[Request] = []
         for sent in requests:
@@ -279,7 +216,7 @@ class Requester:
             )
         self.line.send(encoded)
 
-    def _measured(self, sent: _Sent) -> None:
+    def _measured(self, sent: Sent) -> None:
         if len(sent.numbers) == 1:
             self.line.measured(sent.time)
 
@@ -303,14 +240,14 @@ class Requester:
         with self._noting_loss():
             self._write(deque((r, a, memoryview(d)) for r, a, d in pieces if d), progress)
 
-    def _cut(self, left: deque[tuple[Region, int, memoryview]]) -> _Sent:
+    def _cut(self, left: deque[tuple[Region, int, memoryview]]) -> Sent:
         """The next WRITE."""
         region, address, data = left.popleft()
         size = min(self._size[True], PAGE_BYTES - address % PAGE_BYTES)
         if size < len(data):
             left.appendleft((region, address + size, data[size:]))
         part = bytes(data[:size])
-        sent = _Sent(region, address, len(part), part, self._sequence)
+        sent = Sent(region, address, len(part), part, self._sequence)
         self._sequence = (self._sequence + 1) % SEQUENCES
         return sent
 
@@ -318,11 +255,11 @@ class Requester:
         self, left: deque[tuple[Region, int, memoryview]], progress: Progress | None
     ) -> None:
         # In order; of these the first `going` were sent since the last time all were sent again.
-        waiting: deque[_Sent] = deque()
+        waiting: deque[Sent] = deque()
         going = 0
-        patience = _Patience(self.line, self._patience)
+        patience = Patience(self.line, self._patience)
         while left or waiting:
-            ready: list[_Sent] = []
+            ready: list[Sent] = []
             while going < int(self._window) and (going < len(waiting) or left):
                 if going == len(waiting):
                     waiting.append(self._cut(left))
@@ -341,7 +278,7 @@ class Requester:
             else:
                 going = self._acknowledge(response, waiting, going, patience, progress)
 
-    def _damaged(self, waiting: deque[_Sent], going: int, patience: _Patience) -> int:
+    def _damaged(self, waiting: deque[Sent], going: int, patience: Patience) -> int:
         """Something was damaged: when that may be all there was on the way, send it again."""
         if not going or not patience.damaged(going, waiting[0].time):
             return going
@@ -352,9 +289,9 @@ class Requester:
     def _acknowledge(
         self,
         response: Response,
-        waiting: deque[_Sent],
+        waiting: deque[Sent],
         going: int,
-        patience: _Patience,
+        patience: Patience,
         progress: Progress | None,
     ) -> int:
         """Take what was executed from ``waiting``; returns how many of the rest are on the way."""
@@ -397,16 +334,16 @@ class Requester:
     def _read(self, region: Region, address: int, nbytes: int, progress: Progress | None) -> bytes:
         result = bytearray(nbytes)
         left = deque([(address, nbytes)] if nbytes else [])
-        waiting: deque[_Sent] = deque()
-        again: list[_Sent] = []
-        patience = _Patience(self.line, self._patience)
+        waiting: deque[Sent] = deque()
+        again: list[Sent] = []
+        patience = Patience(self.line, self._patience)
         while left or waiting:
             while left and len(waiting) < BOARD_REQUESTS:
                 start, rest = left.popleft()
                 size = min(self._size[False], PAGE_BYTES - start % PAGE_BYTES, rest)
                 if size < rest:
                     left.appendleft((start + size, rest - size))
-                waiting.append(_Sent(region, start, size, None, self._sequence))
+                waiting.append(Sent(region, start, size, None, self._sequence))
                 again.append(waiting[-1])
             self._transmit(again)
             again = []

@@ -50,21 +50,34 @@ class Selftest:
         How many random programs run.
     seed
         Of everything random.
+    config
+        What the board's core was built from, if not what a board of this accelc has.
+
+    Raises
+    ------
+    ConfigError
+        The board has another configuration than ``config``.
     """
 
     def __init__(
-        self, connection: Connection, *, memory_bytes: int, programs: int, seed: int
+        self,
+        connection: Connection,
+        *,
+        memory_bytes: int,
+        programs: int,
+        seed: int,
+        config: AccelConfig | None = None,
     ) -> None:
         self._connection = connection
         self._size = min(memory_bytes, connection.record.memory_bytes)
         self._programs = programs
         self._seed = seed
         self._random = random.Random(seed)
-        configs = (board.config for board in BOARDS.values())
-        #: What the board's core was built from, if that is known here.
-        self.config: AccelConfig | None = next(
-            (config for config in configs if config.digest == connection.digest), None
-        )
+        if config is not None:
+            BoardDevice(config, connection)  # which checks that it is the board's
+        configs = (config, *(board.config for board in BOARDS.values()))
+        #: None if it is not known here.
+        self.config = next((c for c in configs if c and c.digest == connection.digest), None)
 
     def run(self) -> Iterator[Check]:
         """Make one check after the other; a lost board ends it."""
@@ -86,7 +99,7 @@ class Selftest:
             except AccelcError as error:
                 detail, passed = str(error), False
             if detail is None:
-                detail = "no board of this accelc has this configuration"
+                detail = "no board of this accelc has this configuration; give it with --config"
             seconds = time.monotonic() - start
             yield Check(name=name, passed=passed, detail=detail, seconds=seconds)
             if self._connection.lost:

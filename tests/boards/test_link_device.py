@@ -306,8 +306,7 @@ def test_progress_is_reported(board: Board, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_selftest_passes(connection: Connection) -> None:
-    test = Selftest(connection, memory_bytes=5000, programs=2, seed=1)
-    test.config = CONFIG
+    test = Selftest(connection, memory_bytes=5000, programs=2, seed=1, config=CONFIG)
     checks = list(test.run())
     assert [c.name for c in checks if c.passed is not True] == []
     assert len(checks) == 8
@@ -389,8 +388,7 @@ def test_selftest_finds_what_is_broken(
     board: Board, connection: Connection, damage: Callable[[Board], None], name: str, message: str
 ) -> None:
     damage(board)
-    test = Selftest(connection, memory_bytes=5000, programs=2, seed=1)
-    test.config = CONFIG
+    test = Selftest(connection, memory_bytes=5000, programs=2, seed=1, config=CONFIG)
     failed = {c.name: c.detail for c in test.run() if c.passed is False}
     assert name in failed
     assert re.search(message, failed[name]), failed[name]

@@ -14,6 +14,8 @@ import click
 from accelc.attached import FORMS, is_address, is_simulated, open_board
 from accelc.boards.registry import find
 from accelc.command import console
+from accelc.command.build import CONFIG_OPTION
+from accelc.configuration import resolve
 from accelc.isa.errors import ConfigError, InputError, ToolError
 
 #: Writing a board's flash takes a minute or two.
@@ -153,6 +155,7 @@ def _load(command: list[str], name: str) -> None:
 
 @click.command("selftest", short_help="Check a board: link, memory, core.")
 @click.option("--on", "address", metavar="PORT|sim:BOARD", help="The board; default: list ports.")
+@CONFIG_OPTION
 @click.option(
     "--memory", "kibibytes", type=click.IntRange(1), metavar="KIB",
     help="Memory to fill and read back; default 256, 4 if simulated.",
@@ -165,7 +168,12 @@ def _load(command: list[str], name: str) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list instead of a table.")
 def selftest(
-    address: str | None, kibibytes: int | None, programs: int | None, seed: int, as_json: bool
+    address: str | None,
+    config: str | None,
+    kibibytes: int | None,
+    programs: int | None,
+    seed: int,
+    as_json: bool,
 ) -> int:
     """Check a board from end to end; memory is overwritten. The exit code is 1 if a check fails.
 
@@ -190,13 +198,15 @@ def selftest(
     from accelc.boards.link.selftest import Check, Selftest
 
     simulated = is_simulated(address)
+    known = None if config is None else resolve(config)
     checks: list[Check] = []
-    with console.progress(f"opening {address}") as report, open_board(address, None, report) as c:
+    with console.progress(f"opening {address}") as report, open_board(address, known, report) as c:
         test = Selftest(
             c,
             memory_bytes=1024 * (kibibytes or (4 if simulated else 256)),
             programs=programs or (2 if simulated else 20),
             seed=seed,
+            config=known,
         )
         for check in test.run():
             checks.append(check)
