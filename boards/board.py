@@ -50,6 +50,9 @@ class BoardMemory:
     #: Whether the chip's byte masks (DQM) are wired to the FPGA. Where they are tied low, every
     #: beat that is written is written whole, and bursts cannot be cut short by masking.
     masks: bool = True
+    #: Whether registers keep the memory's combinational paths from the core's and the hosts': a
+    #: cycle more each way, for clocks that need it.
+    buffered: bool = False
 
     def __post_init__(self) -> None:
         if self.on_chip is None and self.sdram is None:

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from accelc.boards.board import Board
 from accelc.boards.link.endpoint import Link
 from accelc.boards.link.uart import Uart
+from accelc.boards.memory.buffer import BusBuffer
 from accelc.boards.memory.memory import board_memory
 from accelc.boards.memory.pins import SdramPins
 from accelc.boards.mlperf.port import MlperfPort
@@ -146,7 +147,12 @@ class BoardTop(wiring.Component):
         m.submodules.memory_choice = memory_choice = BusChoice(Axi4(config))
         connect(m, host_memory, memory_choice.masters[0])
         connect(m, core.m_axi, memory_choice.masters[1])
-        connect(m, memory_choice.bus, memory.bus)
+        if board.memory.buffered:
+            m.submodules.buffer = buffer = BusBuffer(config)
+            connect(m, memory_choice.bus, buffer.i)
+            connect(m, buffer.o, memory.bus)
+        else:
+            connect(m, memory_choice.bus, memory.bus)
         connect(m, registers, core.s_axil)
         m.d.comb += memory_choice.select.eq(core.busy)
         if board.memory.sdram is not None:

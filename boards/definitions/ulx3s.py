@@ -70,6 +70,7 @@ ULX3S_85F = Board(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,
         io_cycles=2,
+        buffered=True,
     ),
     loader="ulx3s",
     reset=("button_fire", 0),
