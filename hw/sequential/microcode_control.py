@@ -340,9 +340,15 @@ def _tokens() -> str:
     return f"""
     ; The instruction's tokens, and the accounts of the one before, while it is executed.
     exchange:
+        ld due
+        and #0xF
+        j zero taken_{Unit.STORE:d}
         ld unit
         st index
         {waits}
+        ld due
+        and #0xF0
+        j zero signalled_{Unit.STORE:d}
         ld unit_index
         st index
         {signals}

@@ -32,7 +32,7 @@ class Mover(wiring.Component):
     Members
     -------
     stored : In(WordStore())
-        What the sequencer writes.
+        What the sequencer wrote.
     control : In(6)
         ``Control``, one cycle each.
     bus : Out(Axi4)
@@ -133,13 +133,13 @@ class Mover(wiring.Component):
         asked, fed = Signal(), Signal()
         fault = self.limit_fault | self.row_fault | self.response_fault
 
-        # One adder: the next burst, the next run, and whether a run begins beyond the limit.
-        operand = Mux(
-            turns, stride, Mux(measures, ~limit, Cat(length, Const(0, len(address) - longest_log2)))
-        )
+        # One adder for the next burst and the next run.
+        operand = Mux(turns, stride, Cat(length, Const(0, len(address) - longest_log2)))
         total = Signal(len(address) + 2)
-        m.d.comb += total.eq(Cat(Const(1, 1), address) + Cat(asks, operand))
-        beyond = total[-1] & ~fetching
+        m.d.comb += total.eq(Cat(Const(1, 1), address) + Cat(~turns, operand))
+        blocked = Signal()
+        with m.If(measures):
+            m.d.sync += blocked.eq(((address > limit) & ~fetching) | fault)
 
         room = ~address[:longest_log2]
         fits = (left[longest_log2:] == 0) & (left[:longest_log2] <= room)
@@ -147,13 +147,11 @@ class Mover(wiring.Component):
         with m.If(begins):
             m.d.sync += [left.eq(beats), measures.eq(is_burst), feeds.eq(filling)]
         with m.If(measures):
-            m.d.sync += [measures.eq(0), ends_run.eq(fits)]
+            m.d.sync += [measures.eq(0), asks.eq(1), ends_run.eq(fits)]
             m.d.sync += length.eq(Mux(fits, left[:longest_log2], room))
-            with m.If(beyond | fault):
-                m.d.sync += self.limit_fault.eq(beyond | self.limit_fault)
-            with m.Else():
-                m.d.sync += asks.eq(1)
-        with m.If(asks & asked):
+        with m.If(asks & blocked):
+            m.d.sync += [asks.eq(0), self.limit_fault.eq(~self.row_fault & ~self.response_fault)]
+        with m.Elif(asked):
             m.d.sync += [
                 asks.eq(0),
                 feeds.eq(writing),
@@ -165,7 +163,7 @@ class Mover(wiring.Component):
             m.d.sync += [turns.eq(0), left.eq(beats), measures.eq(runs != 0)]
             with m.If(runs != 0):
                 m.d.sync += runs.eq(runs - 1)
-        with m.If((asks & asked) | turns):
+        with m.If(asked | turns):
             m.d.sync += address.eq(total[1:-1])
 
         for part, name in enumerate((Device.ADDRESS_LOW, Device.ADDRESS_HIGH)):
@@ -179,7 +177,7 @@ class Mover(wiring.Component):
         # Requests.
         outstanding = Signal(range(MAX_OUTSTANDING + 1))
         free = outstanding != MAX_OUTSTANDING
-        asking = asks & free
+        asking = asks & free & ~blocked
         constants = {
             "size": bus_log2,
             "burst": Burst.INCR,
@@ -202,7 +200,7 @@ class Mover(wiring.Component):
         ]
         answered = (bus.rvalid & bus.rready & bus.rlast) | bus.bvalid
         m.d.sync += outstanding.eq(outstanding + asked - answered)
-        m.d.comb += self.moving.eq(~idle | (outstanding != 0))
+        m.d.comb += self.moving.eq(starts | ~idle | (outstanding != 0))
 
         # The scratchpad's beat. Beyond its end nothing is written, from the first such beat on.
         row = Signal(beat_address_bits(config) + 1, reset_less=True)

@@ -27,6 +27,7 @@ class Sequencer(wiring.Component):
 
     Stage 0 reads the microprogram, stage 1 the register file, stage 2 acts: what a store changes is
     seen by the next operation but one, everything else by the next. The assembler knows this.
+    Devices act a cycle after the store.
 
     Members
     -------
@@ -36,7 +37,7 @@ class Sequencer(wiring.Component):
         What ``stt`` and ``stb`` store.
     accumulator : Out(16)
     stored : Out(WordStore())
-        What the microprogram writes in this cycle, for the devices.
+        What the microprogram wrote in the cycle before, for the devices.
     other : In(WordStore())
         Somebody else's writes, which are done in cycles in which
     other_ready : Out(1)
@@ -146,12 +147,12 @@ class Sequencer(wiring.Component):
         m.d.sync += pc.eq(Mux(taken, Mux(is_jump, word2[:TARGET_BITS], a[:TARGET_BITS]), pc + 1))
 
         # Stores, and those of others in between.
-        m.d.comb += [
+        m.d.sync += [
             self.stored.en.eq(stores.replicate(2)),
             self.stored.addr.eq(address2),
             self.stored.data.eq(a),
-            self.other_ready.eq(~stores),
         ]
+        m.d.comb += self.other_ready.eq(~stores)
         with m.If(stores):
             is_time, is_traffic = ~word2[14] & operation[0], ~word2[14] & operation[2]
             m.d.comb += [

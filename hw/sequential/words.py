@@ -146,7 +146,7 @@ class Condition(enum.IntEnum):
 
 
 #: Cycles from moment to moment: what a wait looks after besides its end.
-MOMENT_CYCLES = 512
+MOMENT_CYCLES = 2048
 #: Words of the microprogram's own; ``name/2`` has 32 bits.
 _COMMON = (
     "k link back now before delta unit_index due left/2 memory_end/2 patience/2 t0 t1 "
