@@ -128,6 +128,12 @@ class BoardTop(wiring.Component):
         # The MLPerf processor takes the place of the link, its serial port that of the link's.
         if board.mlperf:
             m.submodules.mlperf = mlperf = MlperfPort(board, baud=self.mlperf_baud)
+            # the line changes hands when the last bit of the link's answer has left
+            handed = Signal()
+            with m.If(~link.mlperf):
+                m.d.sync += handed.eq(0)
+            with m.Elif(uart.send.ready & ~link.send.valid):
+                m.d.sync += handed.eq(1)
             m.submodules.host_choice = host_choice = BusChoice(Axi4(config))
             m.submodules.register_choice = register_choice = BusChoice(Axi4Lite())
             for choice, masters in (
@@ -136,10 +142,10 @@ class BoardTop(wiring.Component):
             ):
                 for master, port in zip(masters, choice.masters, strict=True):
                     connect(m, master, port)
-                m.d.comb += choice.select.eq(link.mlperf)
+                m.d.comb += choice.select.eq(handed)
             host_memory, registers = host_choice.bus, register_choice.bus
-            m.d.comb += [mlperf.enable.eq(link.mlperf), mlperf.rx.eq(self.rx)]
-            with m.If(link.mlperf):
+            m.d.comb += [mlperf.enable.eq(handed), mlperf.rx.eq(self.rx)]
+            with m.If(handed):
                 m.d.comb += [self.tx.eq(mlperf.tx), link.line_break.eq(mlperf.line_break)]
 
         # The memory belongs to the core while it runs; it is busy until its bus is at rest, and
