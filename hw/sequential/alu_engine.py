@@ -1,6 +1,6 @@
 """The vector engine: requantizes one channel block, with the matrix array as its multiplier."""
 
-from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -9,36 +9,13 @@ from accelc.hw.layouts import fit
 from accelc.hw.requantize import NARROW_BITS, SHIFT_BITS, RoundingShift
 from accelc.hw.scratchpad import ACC_BITS, AccRead, OutWrite, VinRead
 from accelc.hw.sequential.array import SequentialArray, loads
+from accelc.hw.sequential.digits import DigitPlan
 from accelc.hw.sequential.links import AddressPort, ArrayPort, ParamRead
 from accelc.hw.sequential.scratchpad import READ_CYCLES
 from accelc.isa.config import AccelConfig
 
-#: The array multiplies int8: factors go in as unsigned digits of 7 bits, the top one signed.
-DIGIT_BITS = 7
-VALUE_DIGITS = -(-ACC_BITS // DIGIT_BITS)
-
-
 #: Registers behind the rounding: zero point, lower limit, upper limit.
 NARROW_CYCLES = 3
-
-
-class DigitPlan:
-    """How a 32-bit value meets a multiplier in an array of ``block_out x block_in`` cells.
-
-    Output ``k`` of the array computes digit ``k`` of the product of ``value_digits`` digits of the
-    value with all ``mult_digits`` of the multiplier: ``sum(mult[k - j] * value[j])``, so that the
-    multiplier's digits are its weights. A value of more digits takes several passes.
-    """
-
-    def __init__(self, config: AccelConfig) -> None:
-        self.mult_digits = -(-config.mult_bits // DIGIT_BITS)
-        self.value_digits = min(
-            config.block_in, config.block_out - self.mult_digits + 1, VALUE_DIGITS
-        )
-        self.outputs = self.mult_digits + self.value_digits - 1
-        self.passes = -(-VALUE_DIGITS // self.value_digits)
-        #: Bits the value is divided by from pass to pass.
-        self.pass_bits = self.value_digits * DIGIT_BITS
 
 
 class AluEngine(wiring.Component):
@@ -102,8 +79,7 @@ class AluEngine(wiring.Component):
         x_at = READ_CYCLES + 2
         biased_at = x_at + 2
         digits_at = biased_at + self._array.latency
-        levels = (plan.outputs - 1).bit_length()
-        partial_at = digits_at + levels
+        partial_at = digits_at + plan.product_cycles
         product_at = partial_at + plan.passes
         m.submodules.shift = shift = RoundingShift(
             lanes=1, value_bits=ACC_BITS + config.mult_bits, shift_bits=SHIFT_BITS
@@ -149,7 +125,7 @@ class AluEngine(wiring.Component):
         amount = Signal(SHIFT_BITS, reset_less=True)
         with m.If(loading):
             m.d.sync += amount.eq(entry[24:])
-        weights = _weights(plan, config, entry[: config.mult_bits], load, self._array.rows_per_load)
+        weights = plan.weights(entry[: config.mult_bits], load, self._array.rows_per_load)
         m.d.comb += [
             self.prm_read.en.eq(fetching | loaded),
             self.prm_read.addr.eq(Cat(fetching, lane, addresses.table)),
@@ -192,9 +168,9 @@ class AluEngine(wiring.Component):
         passes = element[biased_at : biased_at + plan.passes]
         m.d.comb += [
             array.row_en.eq(Cat(passes).any()),
-            array.row.eq(_digits(plan, config, biased, passes)),
+            array.row.eq(plan.row(biased, passes)),
         ]
-        partial = _combined(m, plan, [array.sums[k] for k in range(plan.outputs)])
+        partial = plan.product(m, list(array.sums))
         rest_bits = (plan.passes - 1) * plan.pass_bits
         product_bits = ACC_BITS + config.mult_bits
         # Passes before the last are not negative, carry included below 2^(pass_bits + mult_bits).
@@ -276,59 +252,3 @@ def _delays(m: Module, name: str, value: Value, cycles: int) -> list[Value]:
         m.d.sync += register.eq(delayed[-1])
         delayed.append(register)
     return delayed
-
-
-def _weights(
-    plan: DigitPlan, config: AccelConfig, mult: Value, load: Value, rows_per_load: int
-) -> Value:
-    """Part ``load`` of the tile that multiplies by ``mult``, ``(rows_per_load, block_in)`` int8."""
-    digits = [
-        fit(mult[k * DIGIT_BITS : (k + 1) * DIGIT_BITS], DIGIT_BITS)
-        for k in range(plan.mult_digits)
-    ]
-    weights: list[Value] = []
-    for row in range(rows_per_load):
-        for j in range(config.block_in):
-            chosen: Value = Const(0, DIGIT_BITS)
-            for k, digit in enumerate(digits):
-                part, remainder = divmod(j + k - row, rows_per_load)
-                if j < plan.value_digits and part >= 0 and not remainder:
-                    chosen |= digit & (load == part).replicate(DIGIT_BITS)
-            weights += [chosen, Const(0, 8 - DIGIT_BITS)]
-    return Cat(weights)
-
-
-def _digits(plan: DigitPlan, config: AccelConfig, value: Value, passes: list[Value]) -> Value:
-    """The row of digits of the pass going on, ``(block_in,)`` int8."""
-    rows: list[Value] = []
-    for p in range(plan.passes):
-        digits: list[Value] = []
-        for j in range(config.block_in):
-            index = p * plan.value_digits + j
-            digit: Value = Const(0, 8)
-            if j < plan.value_digits and index < VALUE_DIGITS:
-                digit = value[index * DIGIT_BITS : (index + 1) * DIGIT_BITS]
-                digit = digit.as_signed() if index == VALUE_DIGITS - 1 else digit
-            digits.append(fit(digit, 8))
-        rows.append(Cat(digits))
-    chosen = rows[-1]
-    for row, going_on in zip(rows[:-1], passes, strict=False):
-        chosen = Mux(going_on, row, chosen)
-    return chosen
-
-
-def _combined(m: Module, plan: DigitPlan, sums: list[Signal]) -> Value:
-    """The sum of the array's outputs, each a digit above the one before, a cycle per level."""
-    largest = min(plan.mult_digits, plan.value_digits) * ((1 << DIGIT_BITS) - 1) ** 2
-    terms: list[Value] = [fit(total, largest.bit_length() + 1) for total in sums]
-    weight = DIGIT_BITS
-    level = 0
-    while len(terms) > 1:
-        merged: list[Value] = []
-        for k in range(0, len(terms), 2):
-            total = terms[k] if k + 1 == len(terms) else terms[k] + (terms[k + 1] << weight)
-            register = Signal(total.shape(), name=f"digits_{level}_{k}", reset_less=True)
-            m.d.sync += register.eq(total)
-            merged.append(register)
-        terms, weight, level = merged, 2 * weight, level + 1
-    return terms[0]
