@@ -9,10 +9,11 @@ from typing import Any
 #: type and port, and does so again for whatever drives a cell without a name.
 _CELL = re.compile(
     r"_(?:SB_|TRELLIS_|DFF|LUT\d|CCU2C|PFUMX|L6MUX21|MUX2_LUT|ALU_|DP16KD|DPX?9|SDPX?9|MULT\d|"
-    r"[IO]FS1P3DX|rPLL|EHXPLL|RAM16|DPR16|DO[AB]?\d*(?:_|$)|RDATA(?:_|$))"
+    r"[IO]FS1P3DX|rPLL|EHXPLL|RAM16|DPR16|DO[AB]?\d*(?:_|$)|RDATA(?:_|$)|"
+    r"RAM$|MASKWREN)"
 )
 #: What the tools invent where there is no name at all.
-_INVENTED = re.compile(r"^\$|\$(?:auto|abc|nextpnr|techmap|signal)\b|\$[A-Z]")
+_INVENTED = re.compile(r"^\$|\$(?:auto|abc|nextpnr|techmap|signal|like)\b|\$[A-Z]")
 #: The tiles of a memory that takes several RAMs.
 _TILE = re.compile(r"(?:\.\d+)+$")
 #: What Amaranth appends to tell signals of one name apart.

@@ -37,7 +37,10 @@ ICEBREAKER = Board(
         lut=False,
     ),
     clock_hz=40_500_000,
-    memory=BoardMemory(on_chip=OnChip(kind=OnChipKind.SPRAM, nbytes=128 << 10)),
+    memory=BoardMemory(
+        on_chip=OnChip(kind=OnChipKind.SPRAM, nbytes=128 << 10),
+        buffered=True,
+    ),
     # its processor and second serial port do not fit beside the accelerator
     mlperf=False,
     loader="ice40_generic",
