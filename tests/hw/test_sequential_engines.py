@@ -1,5 +1,6 @@
 """The compute engines of the sequential core against the golden semantics, values and cycles."""
 
+import dataclasses
 import random
 from collections.abc import Iterator
 
@@ -8,10 +9,13 @@ import pytest
 from amaranth.hdl import Value
 from amaranth.sim import Simulator, SimulatorContext
 
+from accelc.hw.mac import MacArray
 from accelc.hw.sequential.compute import Compute
+from accelc.hw.sequential.digits import DigitPlan
 from accelc.hw.sequential.ports import AluParam, GemmParam
 from accelc.isa import semantics
 from accelc.isa.config import AccelConfig
+from accelc.isa.errors import RowRangeError
 from accelc.isa.semantics import State
 from accelc.isa.spec import Alu, Gemm, Source
 
@@ -29,6 +33,7 @@ def sequential(**changes: object) -> AccelConfig:
 
 CONFIGS = {
     "4x4": sequential(),
+    "4x4 folded digit": sequential(mult_bits=15),
     "4x4 wide multiplier": sequential(mult_bits=20),
     "4x4 full multiplier": sequential(mult_bits=24),
     "4x4 narrow multiplier": sequential(mult_bits=8),
@@ -77,11 +82,13 @@ def alu_starts(i: Alu) -> Iterator[Start]:
 class Run:
     """One simulation: fill the scratchpads, execute, count, read acc and out back."""
 
-    def __init__(self, config: AccelConfig, state: State, starts: list[Start]) -> None:
+    def __init__(
+        self, config: AccelConfig, state: State, starts: list[Start], array: MacArray | None = None
+    ) -> None:
         self.config = config
         self.state = state
         self.starts = starts
-        self.dut = Compute(config)
+        self.dut = Compute(config, array=array)
         #: Cycles from each start to idle.
         self.cycles: list[int] = []
         self.issues = 0
@@ -235,15 +242,23 @@ def random_state(config: AccelConfig, seed: int) -> State:
     return state
 
 
-def check(config: AccelConfig, instructions: list[Gemm | Alu], seed: int = 0) -> Run:
-    """Execute on both and compare every row of ``acc`` and ``out`` that was written."""
-    state = random_state(config, seed)
-    starts = [
+def starts_of(*instructions: Gemm | Alu) -> list[Start]:
+    return [
         start
         for i in instructions
         for start in (gemm_starts(i) if isinstance(i, Gemm) else alu_starts(i))
     ]
-    run = Run(config, state, starts)
+
+
+def check(
+    config: AccelConfig,
+    instructions: list[Gemm | Alu],
+    seed: int = 0,
+    array: MacArray | None = None,
+) -> Run:
+    """Execute on both and compare every row of ``acc`` and ``out`` that was written."""
+    state = random_state(config, seed)
+    run = Run(config, state, starts_of(*instructions), array)
     assert not run.range_error
     for instruction in instructions:
         semantics.execute(instruction, state)
@@ -259,4 +274,103 @@ def test_random_instructions(name: str) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     rng = random.Random(seed)
-    check(config, [rng.choice((random_gemm, random_alu))(rng, config) for _ in range(24)], seed)
+    check(config, [rng.choice((random_gemm, random_alu))(rng, config) for _ in range(16)], seed)
+
+
+@pytest.mark.parametrize("name", ["4x4", "4x8"])
+def test_an_array_with_a_shadow(name: str) -> None:
+    """Boards whose array was made for the decoupled core."""
+    config = CONFIGS[name]
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    rng = random.Random(seed)
+    array = MacArray(config, levels_per_register=1, multiply_cycles=2)
+    instructions = [rng.choice((random_gemm, random_alu))(rng, config) for _ in range(12)]
+    check(config, instructions, seed, array)
+
+
+def pointwise(tiles: int, rows: int, **changes: int) -> Gemm:
+    """Consecutive rows to consecutive rows, tile after tile, as most instructions have them."""
+    gemm = Gemm(n_k2=tiles, inp_k2=rows, wgt_k2=1, n_x=rows, inp_x=1, acc_x=1, accumulate=1)
+    return dataclasses.replace(gemm, **changes)
+
+
+#: Cycles of a start beyond its rows and tiles: before the first row, from the last one to idle.
+GEMM_OVERHEAD = 12
+
+
+@pytest.mark.parametrize(
+    "gemm, waits",
+    [
+        (pointwise(1, 1), 0),
+        (pointwise(1, 30), 0),
+        (pointwise(6, 10), 0),
+        (pointwise(6, 1), 0),
+        # lines of five columns, one behind the other
+        (pointwise(2, 5, n_y=6, inp_y=5, acc_y=5), 2),
+        # every row meets the one before it
+        (pointwise(2, 20, acc_x=0), 2 * 20),
+        (pointwise(1, 20, acc_x=0, accumulate=0), 0),
+        (pointwise(1, 16, window=1, first=3), 0),
+    ],
+)
+def test_gemm_takes_a_cycle_per_row_and_one_per_tile(gemm: Gemm, waits: int) -> None:
+    run = check(CONFIGS["4x4"], [gemm])
+    rows = gemm.n_k2 * gemm.n_y * gemm.n_x
+    assert rows <= run.cycles[0] <= rows + gemm.n_k2 + waits + GEMM_OVERHEAD
+    fires = rows - gemm.n_k2 * gemm.n_y * (gemm.first - 1) if gemm.window else rows
+    assert run.issues == fires
+
+
+#: Cycles of a lane beyond its elements: parameters, array, pipeline.
+ALU_OVERHEAD = 32
+
+
+@pytest.mark.parametrize("name", ["4x4", "4x4 folded digit", "4x4 full multiplier", "8x8"])
+@pytest.mark.parametrize("source, scale", [(Source.ACC, 1), (Source.VIN, 0)])
+def test_alu_takes_a_pass_or_two_per_element(name: str, source: Source, scale: int) -> None:
+    config = CONFIGS[name]
+    alu = Alu(source=source, scale=scale, n1=2, n2=8, src_1=8, src_2=1, dst_1=8, dst_2=1)
+    run = check(config, [alu])
+    per_lane = 16 * max(2, DigitPlan(config).passes)
+    lanes = config.block_out
+    assert lanes * per_lane <= run.cycles[0] <= lanes * (per_lane + ALU_OVERHEAD)
+
+
+@pytest.mark.parametrize("mult_bits, passes", [(8, 2), (14, 2), (15, 2), (19, 2), (20, 3), (24, 3)])
+def test_passes_of_a_4x4_array(mult_bits: int, passes: int) -> None:
+    assert DigitPlan(sequential(mult_bits=mult_bits)).passes == passes
+
+
+_ROWS = {"n2": 4, "src_2": 1, "dst_2": 1, "scale": 1}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pointwise(1, 4, inp=61),
+        pointwise(1, 4, inp_x=0xFFFF),
+        pointwise(1, 4, wgt=16),
+        pointwise(2, 4, wgt=15),
+        pointwise(1, 4, acc=29),
+        pointwise(1, 4, acc=0xFFFF),
+        pointwise(1, 4, n_t=2, inp_t=62, window=1, first=2),
+        Alu(src=29, **_ROWS),
+        Alu(dst=13, **_ROWS),
+        Alu(prm=4, **_ROWS),
+        Alu(source=Source.VIN, src=13, **_ROWS),
+        Alu(source=Source.VIN, n_ky=2, src_ky=0x8000, **_ROWS),
+    ],
+)
+def test_rows_beyond_a_scratchpad_stop_everything(bad: Gemm | Alu) -> None:
+    config = CONFIGS["4x4"]
+    state = random_state(config, 1)
+    run = Run(config, state, starts_of(pointwise(1, 4), bad, pointwise(1, 4)))
+    assert run.range_error
+    assert len(run.cycles) == 1
+    with pytest.raises(RowRangeError):
+        semantics.execute(bad, state)
+
+
+def test_a_prm_row_beyond_is_no_matter_without_scale() -> None:
+    check(CONFIGS["4x4"], [Alu(source=Source.VIN, prm=4, n2=4, src_2=1, dst_2=1)])
