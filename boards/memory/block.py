@@ -61,6 +61,9 @@ class BlockMemory(wiring.Component):
             take.eq(bus.wvalid & bus.wready),
             end.eq(take & bus.wlast),
             bus.awready.eq(~active | end),
+        ]
+        # A register before many blocks; a read cannot follow the response fast enough to miss it.
+        m.d.sync += [
             port.addr.eq(address),
             port.data.eq(bus.wdata),
             port.en.eq(bus.wstrb & (take & ~bad).replicate(self._config.bus_bytes)),

@@ -118,12 +118,12 @@ CASES = {
     "block 4": Case(4, 3 << 12, write=1060, read=1060),
     "block 16": Case(16, 16 << 12, write=1060, read=1060, burst=256),
     "spram": Case(4, 128 << 10, write=1160, read=1060, spram=True),
-    "sdram 16/4": Case(4, CHIP16.nbytes, write=2150, read=2150, sdram=CHIP16),
-    "sdram 16/8": Case(8, CHIP16.nbytes, write=4280, read=4280, sdram=CHIP16, burst=64),
-    "sdram 16/16": Case(16, CHIP16.nbytes, write=8550, read=8550, sdram=CHIP16, burst=256),
+    "sdram 16/4": Case(4, CHIP16.nbytes, write=2110, read=2110, sdram=CHIP16),
+    "sdram 16/8": Case(8, CHIP16.nbytes, write=4200, read=4200, sdram=CHIP16, burst=64),
+    "sdram 16/16": Case(16, CHIP16.nbytes, write=8400, read=8400, sdram=CHIP16, burst=256),
     "sdram 32/4": Case(4, CHIP32.nbytes, write=1090, read=1090, sdram=CHIP32),
-    "sdram 32/8": Case(8, CHIP32.nbytes, write=2150, read=2150, sdram=CHIP32),
-    "no masks": Case(8, CHIP32.nbytes, write=2150, read=2150, sdram=CHIP32, masks=False),
+    "sdram 32/8": Case(8, CHIP32.nbytes, write=2110, read=2110, sdram=CHIP32),
+    "no masks": Case(8, CHIP32.nbytes, write=2110, read=2110, sdram=CHIP32, masks=False),
     "on chip": Case(
         8, CHIP16.nbytes, write=4300, read=4300, sdram=CHIP16, on_chip=3 << 12, io_cycles=2
     ),
