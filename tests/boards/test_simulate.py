@@ -12,7 +12,16 @@ import pytest
 
 from accelc.boards.board import Board, BoardMemory
 from accelc.boards.link.host import Connection
-from accelc.boards.link.protocol import Region
+from accelc.boards.link.protocol import (
+    NO_SESSION,
+    Deframer,
+    Region,
+    Request,
+    Response,
+    Status,
+    command,
+)
+from accelc.boards.link.simulation import SimulatedEndpoint
 from accelc.boards.registry import find
 from accelc.boards.simulate import SimulatedPort, simulated_port
 from accelc.isa.config import AccelConfig
@@ -168,3 +177,15 @@ def test_unplugging_ends_the_connection(small: Board) -> None:
         port.unplug()
         with pytest.raises(DeviceError, match="gone"):
             board.read(0, 64, "reading")
+
+
+@pytest.mark.parametrize("latency", [0, 20, 41, 200])
+def test_answers_wait_for_slow_buses(small: Board, latency: int) -> None:
+    """Counters answer later than the line takes for a byte, memory chips when they refresh."""
+    endpoint = SimulatedEndpoint(small)
+    endpoint.set_bus(latency)
+    read = Request(command=command(Region.REGISTERS, write=False), session=NO_SESSION, length=24)
+    (content,) = Deframer(64).feed(endpoint.receive(read.encode()))
+    response = Response.decode(content)
+    assert response is not None and response.status is Status.OK
+    assert response.data == endpoint.registers[:24].tobytes()
