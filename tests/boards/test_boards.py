@@ -54,7 +54,7 @@ class TestBoard:
 
     def test_the_memory_holds_a_network(self, board: Board) -> None:
         memory, platform = board.memory, board.platform()
-        assert memory.nbytes >= 64 << 10
+        assert memory.nbytes >= 16 << 10
         if memory.sdram is not None:
             # registers in the I/O cells, one on the way there and one on the way back
             assert memory.io_cycles == 2
