@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accelc.hw.sequential.digit_plan import DigitPlan
 from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
 from accelc.isa.spec import Buffer, Opcode, Source, Unit
 from accelc.sim.descriptors import COLUMNS, OPCODE, SIGNAL, WAIT, Descriptors
@@ -38,9 +39,6 @@ WORD_CYCLES = 2
 GEMM_ENGINE, ALU_ENGINE = 12, 12
 #: A tile's weights; a lane's parameters; least cycles of an element.
 TILE, LANE, LEAST_ELEMENT = 1, 23, 2
-#: Bits of a digit that the matrix array multiplies.
-_DIGIT_BITS = 7
-_VALUE_DIGITS = 5
 
 
 @dataclass
@@ -59,9 +57,7 @@ class _Clock:
 
 def element_cycles(config: AccelConfig) -> int:
     """Cycles the vector engine takes for an element it scales."""
-    mult = -(-config.mult_bits // _DIGIT_BITS)
-    digits = min(config.block_in, config.block_out - mult + 1, _VALUE_DIGITS)
-    return max(-(-_VALUE_DIGITS // digits), LEAST_ELEMENT)
+    return max(DigitPlan(config).passes, LEAST_ELEMENT)
 
 
 class SequentialModel:

@@ -8,8 +8,9 @@ from amaranth.utils import ceil_log2
 from accelc.hw.layouts import fit
 from accelc.hw.requantize import NARROW_BITS, SHIFT_BITS, RoundingShift
 from accelc.hw.scratchpad import ACC_BITS, AccRead, OutWrite, VinRead
+from accelc.hw.sequential import digits
 from accelc.hw.sequential.array import SequentialArray, loads
-from accelc.hw.sequential.digits import DigitPlan
+from accelc.hw.sequential.digit_plan import DigitPlan
 from accelc.hw.sequential.links import AddressPort, ArrayPort, ParamRead
 from accelc.hw.sequential.scratchpad import READ_CYCLES
 from accelc.isa.config import AccelConfig
@@ -125,7 +126,9 @@ class AluEngine(wiring.Component):
         amount = Signal(SHIFT_BITS, reset_less=True)
         with m.If(loading):
             m.d.sync += amount.eq(entry[24:])
-        weights = plan.weights(entry[: config.mult_bits], load, self._array.rows_per_load)
+        weights = digits.weight_rows(
+            plan, entry[: config.mult_bits], load, self._array.rows_per_load
+        )
         m.d.comb += [
             self.prm_read.en.eq(fetching | loaded),
             self.prm_read.addr.eq(Cat(fetching, lane, addresses.table)),
@@ -168,9 +171,9 @@ class AluEngine(wiring.Component):
         passes = element[biased_at : biased_at + plan.passes]
         m.d.comb += [
             array.row_en.eq(Cat(passes).any()),
-            array.row.eq(plan.row(biased, passes)),
+            array.row.eq(digits.digit_row(plan, biased, passes)),
         ]
-        partial = plan.product(m, list(array.sums))
+        partial = digits.product(m, plan, list(array.sums))
         rest_bits = (plan.passes - 1) * plan.pass_bits
         product_bits = ACC_BITS + config.mult_bits
         # Passes before the last are not negative, carry included below 2^(pass_bits + mult_bits).

@@ -11,7 +11,7 @@ from amaranth.sim import Simulator, SimulatorContext
 
 from accelc.hw.mac import MacArray
 from accelc.hw.sequential.compute import Compute
-from accelc.hw.sequential.digits import DigitPlan
+from accelc.hw.sequential.digit_plan import DigitPlan
 from accelc.hw.sequential.ports import AluParam, GemmParam
 from accelc.isa import semantics
 from accelc.isa.config import AccelConfig
