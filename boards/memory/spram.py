@@ -16,8 +16,8 @@ class SpramMemory(wiring.Component):
     One burst at a time, read and write bursts in turn when both are waiting. A write's data must
     not wait for a read: until its last beat no read goes ahead.
 
-    Throughput: a beat per cycle; a cycle is lost behind a read, two behind a write. Latency: 1 cycle
-    to a read's first beat.
+    Throughput: a beat per cycle; a cycle is lost behind a read, two behind a write. Latency: 1
+    cycle to a read's first beat.
 
     Members
     -------
