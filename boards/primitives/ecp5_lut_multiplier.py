@@ -77,4 +77,5 @@ def lut_multiplier(m: Module, x: Value, w: Value, name: str) -> Value:
         return Cat(low[:bits], low[bits:] + high)
 
     halves = [above(pair(row), pair(row + 2), 2) for row in (0, 4)]
-    return above(*halves, 4)[:16].as_signed()
+    low, high = halves
+    return above(low, high, 4)[:16].as_signed()
