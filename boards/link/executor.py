@@ -98,6 +98,7 @@ class Executor(wiring.Component):
                 "mlperf": Out(1),
             }
         )
+        self._byte = Signal(8)
         self._write = Signal()
         self._sync = Signal()
         self._region = Signal(2)
@@ -132,7 +133,7 @@ class Executor(wiring.Component):
         following = Signal(8)
         m.d.comb += following.eq(kept[:8] + self._advance)
         with m.If(self._turn):
-            turned = Mux(self._adopt, self.byte, following)
+            turned = Mux(self._adopt, self._byte, following)
             m.d.sync += kept.eq(Cat(kept[8:], Mux(self._zero, 0, turned)))
 
         index, answer = self.index, self.answer
@@ -141,17 +142,20 @@ class Executor(wiring.Component):
             with m.Case(_Source.KEPT):
                 m.d.comb += answer.payload.byte.eq(following)
             with m.Case(_Source.BUFFER):
-                m.d.comb += answer.payload.byte.eq(self.byte)
+                m.d.comb += answer.payload.byte.eq(self._byte)
             with m.Case(_Source.BUS):
                 m.d.comb += answer.payload.byte.eq(self._word)
             with m.Default():
                 state = Mux(answer.payload.border, DELIMITER, self._status)
                 m.d.comb += answer.payload.byte.eq(state)
         step, restart, loaded = Signal(), Signal(), Signal()
+        # Block RAM is slow: what it gives is not looked at before the next cycle.
+        fetched = Signal()
+        m.d.sync += [self._byte.eq(self.byte), loaded.eq(fetched)]
         with m.If(step | restart):
-            m.d.sync += loaded.eq(0)
+            m.d.sync += [fetched.eq(0), loaded.eq(0)]
         with m.Elif(self.fetch):
-            m.d.sync += loaded.eq(1)
+            m.d.sync += fetched.eq(1)
         with m.If(restart):
             m.d.sync += index.eq(0)
         with m.Elif(step):
@@ -163,7 +167,8 @@ class Executor(wiring.Component):
             with m.State("idle"):
                 m.d.sync += [self._sync.eq(0), self._status.eq(Status.OK)]
                 with m.If(self.full):
-                    m.d.comb += self.take.eq(1)
+                    # from here on bytes are of the other half
+                    m.d.comb += [self.take.eq(1), restart.eq(1)]
                     m.next = "border"
                 with m.Elif(self.damaged):
                     m.d.comb += self.excuse.eq(1)
@@ -238,7 +243,7 @@ class Executor(wiring.Component):
 
     def _header(self, m: Module, loaded: Signal, step: Signal) -> None:
         """Look at a byte of the request's header and answer with parts of it."""
-        byte, answer = self.byte, self.answer
+        byte, answer = self._byte, self.answer
         differs = Signal()
         m.d.comb += differs.eq(byte != self._kept[:8])
 
@@ -312,12 +317,12 @@ class Executor(wiring.Component):
             memory.arburst.eq(Burst.INCR),
             memory.awcache.eq(CACHE_BUFFERABLE),
             memory.arcache.eq(CACHE_BUFFERABLE),
-            memory.wdata.eq(self.byte.replicate(config.bus_bytes)),
+            memory.wdata.eq(self._byte.replicate(config.bus_bytes)),
             memory.wstrb.eq(1 << lane),
             memory.wlast.eq(1),
             registers.awaddr.eq(Cat(Const(0, 2), self._address[2:])),
             registers.araddr.eq(registers.awaddr),
-            registers.wdata.eq(self.byte.replicate(4)),
+            registers.wdata.eq(self._byte.replicate(4)),
             registers.wstrb.eq(1 << register_lane),
         ]
         # The bus has taken the address, or the data, of the access.
@@ -333,7 +338,7 @@ class Executor(wiring.Component):
             with m.Default():
                 with m.If(self._write):
                     m.d.comb += done.eq(1)
-                    m.d.sync += handing.eq(self.byte[0])
+                    m.d.sync += handing.eq(self._byte[0])
                 with m.Else():
                     m.d.comb += [
                         answer.valid.eq(1),
@@ -372,7 +377,8 @@ class Executor(wiring.Component):
                 bus.arvalid.eq(~asked),
                 answer.valid.eq(bus.rvalid),
                 bus.rready.eq(answer.ready),
-                done.eq(answer.ready),
+                # the answer may be ready long before the bus
+                done.eq(bus.rvalid & answer.ready),
                 refused.eq(bus.rresp[1]),
             ]
             with m.If(bus.arready & ~done):
