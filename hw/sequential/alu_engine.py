@@ -25,7 +25,7 @@ class AluEngine(wiring.Component):
     Lane after lane, because a lane's multiplier stays in the array: fetch its parameters, load the
     array, let the lane's elements of all rows pass.
 
-    Cycles: ``DigitPlan.passes``, at least 2, per element and about 28 per lane.
+    Cycles: ``DigitPlan.passes``, at least 2, per element and about 9 per lane; 22 more at the end.
 
     Members
     -------
@@ -95,6 +95,7 @@ class AluEngine(wiring.Component):
             Signal(name=name) for name in ("fetching", "loading", "running")
         )
         lane = Signal(range(config.block_out))
+        written_lane = Signal.like(lane)
         m.d.comb += self.idle.eq(idle)
 
         # A position is the last of its element when the maximum's window ends with it.
@@ -121,17 +122,24 @@ class AluEngine(wiring.Component):
         last_load = loads(config, self._array.rows_per_load) - 1
         load = Signal(range(last_load + 1))
         loaded = loading & (load == last_load)
+        turns = _delays(m, "turn", loaded, product_at + 1)
+        turn = Mux(scale, turns[-1], turns[x_at + 1 + NARROW_CYCLES])
         entry = self.prm_read.data
         bias = entry.as_signed()
-        amount = Signal(SHIFT_BITS, reset_less=True)
+        next_amount, amount = (
+            Signal(SHIFT_BITS, name=name, reset_less=True) for name in ("next_amount", "amount")
+        )
         with m.If(loading):
-            m.d.sync += amount.eq(entry[24:])
+            m.d.sync += next_amount.eq(entry[24:])
+        with m.If(turn):
+            m.d.sync += [amount.eq(next_amount), written_lane.eq(lane)]
         weights = digits.weight_rows(
             plan, entry[: config.mult_bits], load, self._array.rows_per_load
         )
         m.d.comb += [
             self.prm_read.en.eq(fetching | loaded),
             self.prm_read.addr.eq(Cat(fetching, lane, addresses.table)),
+            addresses.written_restart.eq(turn),
             array.load_en.eq(loading),
             array.load_part.eq(load),
             array.load_data.eq(weights),
@@ -208,7 +216,7 @@ class AluEngine(wiring.Component):
         ]
         m.d.comb += [
             self.out_write.en.eq(done),
-            self.out_write.addr.eq(Cat(lane, addresses.written_row)),
+            self.out_write.addr.eq(Cat(written_lane, addresses.written_row)),
             self.out_write.data.eq(result),
         ]
 
@@ -217,13 +225,15 @@ class AluEngine(wiring.Component):
         halted = self.range_error
         runs_on = running & ~(advance & addresses.last.all())
         next_lane, last_lane = Signal(), lane == config.block_out - 1
-        at_work = Cat(halted, fetching, loading, restart, running, element[1:], late[1:]).any()
-        m.d.comb += [
-            addresses.restart.eq(loaded),
-            addresses.written_restart.eq(loaded),
-        ]
+        # A lane's multiplier is loaded when the last row of the lane before has been multiplied,
+        # four cycles from being in no stage that is looked at here; by then its bias is free, too.
+        # What the stages behind go by changes between the elements of both lanes.
+        multiplying = element[1 : biased_at + plan.passes - 3]
+        at_work = Cat(halted, fetching, loading, restart, running, multiplying, turns[1:]).any()
+        drains = Cat(element[1:], late[1:]).any()
+        m.d.comb += addresses.restart.eq(loaded)
         m.d.sync += [
-            next_lane.eq(~(idle | at_work | next_lane)),
+            next_lane.eq(~(idle | at_work | next_lane | (last_lane & drains))),
             idle.eq(~self.start & (idle | (next_lane & last_lane))),
             fetching.eq(~halted & (self.start | (next_lane & ~last_lane))),
             loading.eq(~halted & (fetching | (loading & ~loaded))),
