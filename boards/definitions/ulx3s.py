@@ -99,7 +99,7 @@ ULX3S_25F = Board(
         prm_rows=64,
         vector_lanes=1,
     ),
-    clock_hz=62_500_000,
+    clock_hz=75_000_000,
     options={"dsps": 19},
     memory=BoardMemory(sdram=_SDRAM, io_cycles=2),
     loader="ulx3s",
