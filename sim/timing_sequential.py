@@ -23,22 +23,22 @@ DECODE = {Opcode.LOAD: 4, Opcode.GEMM: 6, Opcode.ALU: 8, Opcode.STORE: 10, Opcod
 #: Accounts of the instruction before; tokens taken, tokens sent, each of them.
 ACCOUNTS, WAITS, SIGNALS, TOKEN = 75, 18, 18, 3
 #: From decoding to the first command, to the first start.
-LOAD_SETUP, STORE_SETUP, GEMM_SETUP, ALU_SETUP = 142, 117, 130, 90
+LOAD_SETUP, STORE_SETUP, GEMM_SETUP, ALU_SETUP = 150, 127, 130, 90
 #: Rows become beats; paddings; a window.
 SCALE, PADS, WINDOW = 11, 5, 35
 #: A plane of rows: its command, its end, the next one's address; a fill.
-PLANE, PLANE_END, PLANE_NEXT, FILL = 12, 12, 20, 12
+PLANE, PLANE_END, PLANE_NEXT, FILL = 12, 12, 15, 12
 #: Where the next start of GEMM or ALU is found, and begun.
-GEMM_NEXT, GEMM_START, ALU_NEXT, ALU_START = 45, 15, 8, 22
+GEMM_NEXT, GEMM_START, ALU_NEXT, ALU_START = 45, 13, 8, 14
 # The hardware.
 #: From the mover's command to the first address; cycles of a burst.
 MOVE, READ_BURST, WRITE_BURST = 4, 3, 4
 #: Beats of an instruction are two words of the register file.
 WORD_CYCLES = 2
 #: From an engine's start to its first row and from its last row to idle.
-GEMM_ENGINE, ALU_ENGINE = 12, 12
+GEMM_ENGINE, ALU_ENGINE = 12, 22
 #: A tile's weights; a lane's parameters; least cycles of an element.
-TILE, LANE, LEAST_ELEMENT = 1, 23, 2
+TILE, LANE, LEAST_ELEMENT = 1, 9, 2
 
 
 @dataclass
@@ -55,11 +55,6 @@ class _Clock:
         self.due = 0.0
 
 
-def element_cycles(config: AccelConfig) -> int:
-    """Cycles the vector engine takes for an element it scales."""
-    return max(DigitPlan(config).passes, LEAST_ELEMENT)
-
-
 class SequentialModel:
     """One prediction; use :func:`predict_sequential`."""
 
@@ -69,7 +64,7 @@ class SequentialModel:
         self.beat = max(1.0, config.bus_bytes / memory.bytes_per_cycle)
         self.d = d
         self.burst = min(config.max_burst_beats, 4096 // config.bus_bytes) * config.bus_bytes
-        self.element = element_cycles(config)
+        self.element = max(DigitPlan(config).passes, LEAST_ELEMENT)
         self.fires = 0
         self.moved = [0, 0]
 

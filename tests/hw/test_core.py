@@ -36,6 +36,10 @@ from accelc.sim.random_programs import random_program
 SMALL = replace(
     PRESETS["1x4x4"], inp_rows=64, wgt_rows=16, acc_rows=64, vin_rows=64, out_rows=64, prm_rows=16
 )
+SEQUENTIAL = replace(
+    SMALL, name="sequential", sequential=True, vector_lanes=1, mult_bits=14, add=False, lut=False
+)
+both = pytest.mark.parametrize("config", [SMALL, SEQUENTIAL], ids=lambda c: c.name)
 MEMORY_BYTES = 1 << 14
 PROGRAM = 1 << 13
 
@@ -61,22 +65,24 @@ def bit(*units: Unit) -> int:
     return sum(1 << unit for unit in units)
 
 
-def test_identity_registers() -> None:
-    bench = CoreBench(SMALL, 4096)
+@both
+def test_identity_registers(config: AccelConfig) -> None:
+    bench = CoreBench(config, 4096)
 
     async def host(ctx: SimulatorContext) -> None:
         assert await bench.master.read(ctx, "id") == IDENTITY
         assert await bench.master.read(ctx, "version") == ISA_VERSION
-        assert await bench.master.read(ctx, "config") == SMALL.digest
+        assert await bench.master.read(ctx, "config") == config.digest
         assert await bench.master.read(ctx, "shape") == 0x04_04_04_01
         assert await bench.master.read(ctx, "status") == 0
 
     bench.run(host)
 
 
+@both
 @pytest.mark.parametrize("stall", [0.0, 0.3])
-def test_loads_and_stores_move_and_count(stall: float) -> None:
-    bench = CoreBench(SMALL, MEMORY_BYTES, stall=stall, seed=5)
+def test_loads_and_stores_move_and_count(config: AccelConfig, stall: float) -> None:
+    bench = CoreBench(config, MEMORY_BYTES, stall=stall, seed=5)
     p = program(
         load(), load(32, row=16, dram=256), store(20, signal=bit(Unit.LOAD)),
         load(8, wait=bit(Unit.STORE)), store(4, dram=4800), Finish(),
@@ -93,7 +99,8 @@ def test_loads_and_stores_move_and_count(stall: float) -> None:
         assert await bench.master.read(ctx, "store_retired") == 2
         assert await bench.master.read(ctx, "gemm_retired") == 0
         cycles = await bench.counter(ctx, "cycles")
-        assert 0 < await bench.counter(ctx, "load_wait") < cycles
+        waited = await bench.counter(ctx, "load_wait")
+        assert waited == 0 if config.sequential else 0 < waited < cycles
         assert 0 < await bench.counter(ctx, "store_busy") < cycles
         assert await bench.counter(ctx, "cycles") == cycles
 
@@ -125,12 +132,14 @@ def golden(p: Program) -> bytes:
     return state.memory.tobytes()
 
 
-@pytest.mark.parametrize("lookahead", [True, False])
+@pytest.mark.parametrize(
+    "config", [SMALL, replace(SMALL, lookahead=False), SEQUENTIAL], ids=["", "plain", "sequential"]
+)
 @pytest.mark.parametrize("index", range(4))
-def test_random_programs_equal_the_semantics(index: int, lookahead: bool) -> None:
+def test_random_programs_equal_the_semantics(index: int, config: AccelConfig) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
-    p = random_program(replace(SMALL, lookahead=lookahead), seed)
+    p = random_program(config, seed)
     stall = (0.0, 0.2)[index % 2]
     bench = run_one(p, latency=(2, 30)[index // 2], stall=stall, seed=seed)
     assert bytes(bench.memory.data) == golden(p)
@@ -257,9 +266,12 @@ FAULTS: dict[str, tuple[list[int], ErrorCode, int, dict[str, int]]] = {
 @pytest.mark.parametrize(
     ("stall", "clear"), [(0.0, False), (0.3, True)], ids=["restart", "clear, stalls"]
 )
-def test_faults_are_reported_and_recovered_from(stall: float, clear: bool) -> None:
+@both
+def test_faults_are_reported_and_recovered_from(
+    config: AccelConfig, stall: float, clear: bool
+) -> None:
     bench = CoreBench(
-        SMALL, MEMORY_BYTES, stall=stall, latency=20, bad_reads=REFUSED, bad_writes=REFUSED
+        config, MEMORY_BYTES, stall=stall, latency=20, bad_reads=REFUSED, bad_writes=REFUSED
     )
     master = bench.master
 
@@ -301,8 +313,9 @@ def test_faults_are_reported_and_recovered_from(stall: float, clear: bool) -> No
     bench.run(host)
 
 
-def test_abort_leaves_the_bus_at_rest() -> None:
-    bench = CoreBench(SMALL, MEMORY_BYTES, stall=0.2, latency=40)
+@both
+def test_abort_leaves_the_bus_at_rest(config: AccelConfig) -> None:
+    bench = CoreBench(config, MEMORY_BYTES, stall=0.2, latency=40)
     moving = [load(64), store(64)] * 12
     p, good = program(*moving, Finish()), program(load(), store(8), Finish())
 
@@ -327,8 +340,9 @@ def test_abort_leaves_the_bus_at_rest() -> None:
     bench.run(host)
 
 
-def test_parameters_stand_still_while_busy() -> None:
-    bench = CoreBench(SMALL, MEMORY_BYTES, latency=50)
+@both
+def test_parameters_stand_still_while_busy(config: AccelConfig) -> None:
+    bench = CoreBench(config, MEMORY_BYTES, latency=50)
     p = program(load(), Finish())
     bench.place(p)
 
@@ -345,9 +359,10 @@ def test_parameters_stand_still_while_busy() -> None:
     bench.run(host)
 
 
-def test_long_instructions_do_not_wake_the_watchdog() -> None:
+@both
+def test_long_instructions_do_not_wake_the_watchdog(config: AccelConfig) -> None:
     """Hundreds of cycles without a token or a beat on the bus, but none without work."""
-    bench = CoreBench(SMALL, MEMORY_BYTES, latency=20)
+    bench = CoreBench(config, MEMORY_BYTES, latency=20)
     window = Gemm(window=1, inp=0, wgt=0, acc=0, n_y=60, n_x=4, inp_x=1, first=4, step=1, n_t=1)
     padding = load(0, n2=0, pad_top=64)
     p = program(load(64), window, padding, padding, padding, padding, padding, Finish())

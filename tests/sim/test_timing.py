@@ -81,6 +81,36 @@ def test_every_layer_within_five_percent(name: str) -> None:
     "memory",
     [
         MemoryModel(),
+        MemoryModel(latency_cycles=4, bytes_per_cycle=4),
+        MemoryModel(latency_cycles=20, bytes_per_cycle=2),
+    ],
+    ids=lambda m: f"{m.latency_cycles}-{m.bytes_per_cycle}",
+)
+def test_a_sequential_core_within_five_percent(memory: MemoryModel) -> None:
+    config = PRESETS["1x4x4s"]
+    # it has no add stage: the network falls into several programs
+    model = ROOT / "models" / "digits_resnet8_int8.onnx"
+    compiled = compile_model(model, target="vta", config=config)  # pyright: ignore
+    device = RtlDevice(config, memory)
+    totals = np.zeros(2)
+    for step in compiled.steps:
+        if step.program is None:
+            continue
+        device.load(step.program)
+        measured, predicted = device.run(step.program), prediction(step.program, memory)
+        totals += predicted.cycles, measured.cycles
+        assert abs(predicted.cycles / measured.cycles - 1) <= 0.10
+        assert predicted.read_bytes == measured.read_bytes
+        assert predicted.write_bytes == measured.write_bytes
+    assert abs(totals[0] / totals[1] - 1) <= 0.05
+
+
+@pytest.mark.rtl
+@needs_rtl
+@pytest.mark.parametrize(
+    "memory",
+    [
+        MemoryModel(),
         MemoryModel(latency_cycles=10),
         MemoryModel(latency_cycles=200),
         MemoryModel(bytes_per_cycle=4),
@@ -106,6 +136,7 @@ def test_shipped_model_behind_other_memories(config: AccelConfig, memory: Memory
         PRESETS["1x4x4"],
         PRESETS["1x8x8"],
         replace(PRESETS["1x8x8"], name="no lookahead", bus_bytes=4, lookahead=False),
+        PRESETS["1x4x4s"],
     ],
     ids=lambda c: c.name,
 )
