@@ -176,7 +176,9 @@ class Mover(wiring.Component):
 
         # Requests.
         outstanding = Signal(range(MAX_OUTSTANDING + 1))
-        free = outstanding != MAX_OUTSTANDING
+        # a cycle late, which one more burst does not outrun
+        free = Signal()
+        m.d.sync += free.eq(outstanding < MAX_OUTSTANDING - 1)
         asking = asks & free & ~blocked
         constants = {
             "size": bus_log2,
@@ -210,7 +212,9 @@ class Mover(wiring.Component):
         with m.Elif(row_steps):
             m.d.sync += row.eq(row + 1)
         out_of_rows = self._out_of_rows(m, command, row, writing)
-        with m.If(row_steps & out_of_rows & ~fetching):
+        strays = Signal()
+        m.d.sync += strays.eq(row_steps & out_of_rows & ~fetching)
+        with m.If(strays):
             m.d.sync += self.row_fault.eq(1)
 
         # Beats that arrive, or are made.
@@ -218,7 +222,7 @@ class Mover(wiring.Component):
         fills = feeds & filling
         arrives = bus.rvalid & bus.rready
         beat = Mux(filling, command[8:].replicate(config.bus_bytes), bus.rdata)
-        keeps = (arrives | fills) & ~fetching & ~fault & ~out_of_rows
+        keeps = ((bus.rvalid & ~fetching) | fills) & ~fault & ~out_of_rows
         for buffer in _TARGETS:
             port = getattr(self, buffer.name.lower())
             m.d.comb += [
@@ -249,7 +253,7 @@ class Mover(wiring.Component):
         left_of_burst = Signal.like(length)
         shown = Signal()
         leaves = bus.wvalid & bus.wready
-        last = left_of_burst == 0
+        last = Signal()
         sends = feeds & writing & (~shown | (leaves & ~last))
         m.d.comb += [
             self.out.en.eq(sends),
@@ -267,9 +271,9 @@ class Mover(wiring.Component):
             m.d.sync += shown.eq(0)
         m.d.comb += bus.wstrb.eq(strobe.replicate(config.bus_bytes))
         with m.If(asks):
-            m.d.sync += left_of_burst.eq(length)
+            m.d.sync += [left_of_burst.eq(length), last.eq(length == 0)]
         with m.Elif(leaves):
-            m.d.sync += left_of_burst.eq(left_of_burst - 1)
+            m.d.sync += [left_of_burst.eq(left_of_burst - 1), last.eq(left_of_burst == 1)]
         with m.If(feeds & writing & fed):
             m.d.sync += [feeds.eq(0), turns.eq(ends_run), measures.eq(~ends_run)]
         with m.If(fills):
@@ -291,7 +295,9 @@ class Mover(wiring.Component):
         with m.If((arrives & ~fetching) | leaves):
             m.d.sync += moved_beats.eq(moved_beats + 1)
         m.d.comb += self.traffic.eq(Cat(Const(0, bus_log2), moved_beats))
-        with m.If(asked | answered | arrives | leaves):
+        happens = Signal()
+        m.d.sync += happens.eq(asked | answered | arrives | leaves)
+        with m.If(happens):
             m.d.sync += self.progress.eq(1)
         with m.Elif(self.control[exact_log2(Control.TAKE_PROGRESS)]):
             m.d.sync += self.progress.eq(0)

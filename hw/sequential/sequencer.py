@@ -106,7 +106,13 @@ class Sequencer(wiring.Component):
         m.d.comb += read.addr.eq(address1)
         address2 = Signal(_ADDRESS_BITS)
         code2 = Signal(WORD_BITS - _ADDRESS_BITS, init=_NEVER >> _ADDRESS_BITS)
-        m.d.sync += [address2.eq(address1), code2.eq(word1[_ADDRESS_BITS:])]
+        #: A store, or it would be one if it were done; early, because others wait for it.
+        storing2 = Signal()
+        m.d.sync += [
+            address2.eq(address1),
+            code2.eq(word1[_ADDRESS_BITS:]),
+            storing2.eq(~word1[15] & Mux(word1[14], word1[9], word1[13] & ~word1[10])),
+        ]
         word2 = Cat(address2, code2)
 
         # Stage 2.
@@ -115,7 +121,7 @@ class Sequencer(wiring.Component):
         is_jump, is_extraction = word2[15], ~word2[15] & word2[14]
         operation = word2[9:14]
         calculates = valid2 & ~word2[15] & (word2[14] | ~operation[4])
-        stores = valid2 & ~word2[15] & Mux(word2[14], word2[9], operation[4] & ~operation[1])
+        stores = valid2 & storing2
         inverted = word ^ operation[2].replicate(WORD_BITS)
         addend = inverted & (a | ~operation[0].replicate(WORD_BITS))
         augend = a & operation[3].replicate(WORD_BITS)
@@ -152,11 +158,11 @@ class Sequencer(wiring.Component):
             self.stored.addr.eq(address2),
             self.stored.data.eq(a),
         ]
-        m.d.comb += self.other_ready.eq(~stores)
-        with m.If(stores):
+        m.d.comb += self.other_ready.eq(~storing2)
+        with m.If(storing2):
             is_time, is_traffic = ~word2[14] & operation[0], ~word2[14] & operation[2]
             m.d.comb += [
-                self.written.en.eq(0b11),
+                self.written.en.eq(valid2.replicate(2)),
                 self.written.addr.eq(address2),
                 self.written.data.eq(Mux(is_time, self.time, Mux(is_traffic, self.traffic, a))),
             ]
