@@ -19,10 +19,11 @@ from accelc.isa.config import AccelConfig
 OPERAND_BITS, PRODUCT_BITS = 18, 36
 
 
-def mult18x18d(a: Value, b: Value, product: Value) -> Instance:
+def mult18x18d(a: Value, b: Value, product: Value, site: str | None = None) -> Instance:
     """A signed 18 x 18 multiplier with registers at both operands and at the product.
 
     ``product`` follows the operands by two cycles; the registers always move and have no reset.
+    ``site`` is where nextpnr has to put it.
     """
     ports: dict[str, object] = {}
     for name, value, bits in (
@@ -47,8 +48,39 @@ def mult18x18d(a: Value, b: Value, product: Value) -> Instance:
         i_SIGNEDB=1,
         i_SOURCEA=0,
         i_SOURCEB=0,
+        **({} if site is None else {"a_BEL": site}),
         **ports,
     )
+
+
+#: Multipliers of the largest device but one. More are only in the 85F, in rows 10, 34 and 58 of 13
+#: blocks that are 9 columns wide and have four multipliers each; the clock's spine is in between.
+_DSPS_45F = 72
+_BLOCKS_85F = tuple(9 * block + 2 * (block > 6) for block in range(13))
+_IN_BLOCK = ((4, "MULT18_0"), (5, "MULT18_1"), (8, "MULT18_4"), (9, "MULT18_5"))
+#: Where the eight multipliers of an output lie: row, and a pair of blocks. Outputs that see the
+#: same window (``o`` and ``o + 8``) are neighbours; the vector unit has the ends of the rows.
+_OUTPUTS_85F = (
+    *((34, pair) for pair in range(6)), (10, 1), (10, 3),
+    *((58, pair) for pair in range(6)), (10, 2), (10, 4),
+)  # fmt: skip
+
+
+def floorplan(config: AccelConfig) -> list[str] | None:
+    """The site of each multiplier, output by output, where the device leaves no room for chance.
+
+    nextpnr finds no good places for multipliers when nearly all are taken, and everything else
+    follows them. ``None``: it may choose.
+    """
+    shape = (config.batch, config.block_in, config.block_out)
+    if config.macs_per_cycle <= _DSPS_45F or shape != (1, 8, 16):
+        return None
+    return [
+        f"X{_BLOCKS_85F[2 * pair + block] + column}/Y{row}/{name}"
+        for row, pair in _OUTPUTS_85F
+        for block in range(2)
+        for column, name in _IN_BLOCK
+    ]
 
 
 class Ecp5MacArray(MacArray):
@@ -61,21 +93,23 @@ class Ecp5MacArray(MacArray):
         super().__init__(config, levels_per_register=1, multiply_cycles=2)
         self.gated = False
         self._dsps = dsps
-        self._dsps_left = dsps
+        self._sites = floorplan(config)
+        self._used = 0
 
     def elaborate(self, platform: object) -> Elaboratable:
-        self._dsps_left = self._dsps
+        self._used = 0
         return super().elaborate(platform)
 
     def multiply(self, m: Module, x: Value, w: Value, en: Value, name: str) -> Value:
-        if self._dsps_left == 0:
+        if self._used == self._dsps:
             return self._multiply_in_luts(m, x, w, name)
-        self._dsps_left -= 1
+        site = None if self._sites is None else self._sites[self._used]
+        self._used += 1
         product = Signal(PRODUCT_BITS, name=name)
         # Operands at the upper end: a sign extended over ten more bits is ten more wires.
         zeros = OPERAND_BITS - 8
         m.submodules[f"dsp_{name}"] = mult18x18d(
-            Value.cast(x) << zeros, Value.cast(w) << zeros, product
+            Value.cast(x) << zeros, Value.cast(w) << zeros, product, site
         )
         return product[2 * zeros :][:16].as_signed()
 
