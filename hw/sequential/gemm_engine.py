@@ -81,6 +81,7 @@ class GemmEngine(wiring.Component):
         sums_at = at_array + self._array.latency
         read_at = sums_at - READ_CYCLES
 
+        halted = self.range_error
         idle = Signal(init=1, name="idle_state")
         loading, running = Signal(name="loading"), Signal(name="running")
         first_tile = Signal()
@@ -146,10 +147,13 @@ class GemmEngine(wiring.Component):
             still.eq(accumulates & addresses.written_still),
             lines_meet.eq(accumulates & addresses.lines_meet),
         ]
-        hazard = Signal()
-        m.d.sync += hazard.eq(fires[0] & (still | (ends_line[0] & lines_meet)))
-        advance = running & ~hazard
-        ends = advance & addresses.last.all()
+        advance, ends, runs_on = Signal(), Signal(), Signal()
+        hazard = fires[0] & (still | (ends_line[0] & lines_meet))
+        m.d.comb += [
+            ends.eq(advance & addresses.last.all()),
+            runs_on.eq(~halted & (restarts[1] | (running & ~ends))),
+        ]
+        m.d.sync += advance.eq(runs_on & ~hazard)
         row_en = Signal()
         m.d.sync += row_en.eq(advance)
         m.d.comb += [
@@ -189,13 +193,12 @@ class GemmEngine(wiring.Component):
         ]
 
         # What comes next: as plain functions, since enables and resets are longer ways.
-        halted = self.range_error
         begins = self.start | (ends & ~addresses.last_tile)
         m.d.comb += restarts[0].eq(loading & (load == restart_load - 1) if restart_load else begins)
         m.d.sync += [
             loading.eq(~halted & (begins | (loading & ~addresses.table_step))),
             load.eq(Mux(loading, load + 1, 0)),
-            running.eq(~halted & (restarts[1] | (running & ~ends))),
+            running.eq(runs_on),
             first_tile.eq(self.start | (first_tile & ~ends)),
             idle.eq(~self.start & (idle | ~(loading | running | halted | Cat(fires[1:]).any()))),
         ]
