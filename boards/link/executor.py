@@ -162,7 +162,7 @@ class Executor(wiring.Component):
             m.d.sync += index.eq(index + 1)
 
         # Set by an access that is complete in this cycle, with what came of it.
-        go, done, refused = Signal(), Signal(), Signal()
+        start, go, done, refused = Signal(), Signal(), Signal(), Signal()
         with m.FSM():
             with m.State("idle"):
                 m.d.sync += [self._sync.eq(0), self._status.eq(Status.OK)]
@@ -191,6 +191,7 @@ class Executor(wiring.Component):
                     with m.Elif(self.core_busy & (self._region == Region.MEMORY)):
                         m.d.comb += [self._code.eq(Status.BUSY), self._wrong.eq(1)]
                     with m.Else():
+                        m.d.comb += start.eq(1)
                         m.next = "access"
                 m.d.comb += self.record.eq(self._region[1] & ~self._write)
             with m.State("access"):
@@ -221,7 +222,7 @@ class Executor(wiring.Component):
                 with m.If(answer.ready & answer.payload.border):
                     m.d.comb += [restart.eq(1), self._finished.eq(1)]
                     m.next = "idle"
-        self._access(m, go, done, refused)
+        self._access(m, start, go, done, refused)
         with m.If(done):
             m.d.comb += [self._code.eq(Status.ACCESS), self._wrong.eq(refused)]
         page = self._address[:_PAGE_BITS]
@@ -295,20 +296,16 @@ class Executor(wiring.Component):
                         m.d.sync += self._address[place].eq(byte[place - low])
                     fail(Status.ADDRESS, byte[min(max(width - low, 0), 8) :].any())
 
-    def _access(self, m: Module, go: Signal, done: Signal, refused: Signal) -> None:
-        """Read or write a byte while ``go``."""
+    def _access(self, m: Module, start: Signal, go: Signal, done: Signal, refused: Signal) -> None:
+        """Read or write a byte: asked for in the cycle of ``start``, waited for while ``go``.
+
+        All that goes to the buses and comes from them passes a register: they reach far.
+        """
         memory, registers, answer = self.memory, self.registers, self.answer
         config = self._config
         lane_bits = exact_log2(config.bus_bytes)
         lane, register_lane = self._address[:lane_bits], self._address[:2]
         m.d.comb += [
-            self._word.eq(
-                Mux(
-                    self._region[0],
-                    registers.rdata.word_select(register_lane, 8),
-                    memory.rdata.word_select(lane, 8),
-                )
-            ),
             memory.awaddr.eq(Cat(Const(0, lane_bits), self._address[lane_bits:])),
             memory.araddr.eq(memory.awaddr),
             memory.awsize.eq(lane_bits),
@@ -325,61 +322,48 @@ class Executor(wiring.Component):
             registers.wdata.eq(self._byte.replicate(4)),
             registers.wstrb.eq(1 << register_lane),
         ]
-        # The bus has taken the address, or the data, of the access.
-        asked, given = Signal(), Signal()
+        got = Signal()
         with m.If(done):
-            m.d.sync += [asked.eq(0), given.eq(0)]
+            m.d.sync += got.eq(0)
+        for region, bus in ((Region.MEMORY, memory), (Region.REGISTERS, registers)):
+            here = start & (self._region == region)
+            for valid, ready, ours in (
+                (bus.awvalid, bus.awready, self._write),
+                (bus.wvalid, bus.wready, self._write),
+                (bus.arvalid, bus.arready, ~self._write),
+            ):
+                with m.If(here & ours):
+                    m.d.sync += valid.eq(1)
+                with m.Elif(ready):
+                    m.d.sync += valid.eq(0)
+            m.d.comb += [bus.bready.eq(1), bus.rready.eq(1)]
+            with m.If(bus.bvalid | bus.rvalid):
+                m.d.sync += got.eq(1)
+        with m.If(memory.rvalid | registers.rvalid):
+            m.d.sync += self._word.eq(
+                Mux(
+                    self._region[0],
+                    registers.rdata.word_select(register_lane, 8),
+                    memory.rdata.word_select(lane, 8),
+                )
+            )
+        bad = Signal()
+        with m.If(~got):
+            responses = [
+                Mux(self._write, bus.bresp[1], bus.rresp[1]) for bus in (memory, registers)
+            ]
+            m.d.sync += bad.eq(Mux(self._region[0], responses[1], responses[0]))
+        m.d.comb += refused.eq(bad & ~self._region[1])
         # A line handed over when the answer has left.
         handing = Signal()
-        with m.If(go), m.Switch(self._region):
-            for region, bus in ((Region.MEMORY, memory), (Region.REGISTERS, registers)):
-                with m.Case(region):
-                    self._transfer(m, bus, asked, given, done, refused)
-            with m.Default():
-                with m.If(self._write):
-                    m.d.comb += done.eq(1)
+        with m.If(go):
+            arrived = got | self._region[1]
+            with m.If(self._write):
+                m.d.comb += done.eq(arrived)
+                with m.If(self._region[1]):
                     m.d.sync += handing.eq(self._byte[0])
-                with m.Else():
-                    m.d.comb += [
-                        answer.valid.eq(1),
-                        done.eq(answer.ready),
-                    ]
+            with m.Else():
+                m.d.comb += [answer.valid.eq(arrived), done.eq(arrived & answer.ready)]
         with m.If(self._finished):
             m.d.comb += self.mlperf.eq(handing)
             m.d.sync += handing.eq(0)
-
-    def _transfer(
-        self,
-        m: Module,
-        bus: wiring.PureInterface,
-        asked: Signal,
-        given: Signal,
-        done: Signal,
-        refused: Signal,
-    ) -> None:
-        """A byte's access on one of the buses."""
-        answer = self.answer
-        with m.If(self._write):
-            m.d.comb += [
-                bus.awvalid.eq(~asked),
-                bus.wvalid.eq(~given),
-                bus.bready.eq(1),
-                done.eq(bus.bvalid),
-                refused.eq(bus.bresp[1]),
-            ]
-            with m.If(~done):
-                with m.If(bus.awready):
-                    m.d.sync += asked.eq(1)
-                with m.If(bus.wready):
-                    m.d.sync += given.eq(1)
-        with m.Else():
-            m.d.comb += [
-                bus.arvalid.eq(~asked),
-                answer.valid.eq(bus.rvalid),
-                bus.rready.eq(answer.ready),
-                # the answer may be ready long before the bus
-                done.eq(bus.rvalid & answer.ready),
-                refused.eq(bus.rresp[1]),
-            ]
-            with m.If(bus.arready & ~done):
-                m.d.sync += asked.eq(1)
