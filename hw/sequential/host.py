@@ -43,7 +43,7 @@ class HostPort(wiring.Component):
     ready : In(1)
         is high.
     written : In(WordStore())
-        All writes of the register file, for the copy.
+        All writes of the register file, for the copy, which has them a cycle later.
     """
 
     bus: wiring.PureInterface
@@ -128,17 +128,18 @@ class HostPort(wiring.Component):
         bus = self.bus
         m.submodules.copy = copy = memory.Memory(shape=WORD_BITS, depth=WORDS, init=self.contents)
         read, write = copy.read_port(), copy.write_port(granularity=WORD_BITS // 2)
-        visible = _is_one_of(self.written.addr, VISIBLE_WORDS)
+        written = Signal(len(self.written.addr) + WORD_BITS + 2)
+        m.d.sync += written.eq(Cat(self.written.addr, self.written.data, self.written.en))
+        address, lanes = written[: len(self.written.addr)], written[-2:]
         m.d.comb += [
-            write.addr.eq(self.written.addr),
-            write.data.eq(self.written.data),
-            write.en.eq(self.written.en & visible.replicate(2)),
+            Cat(write.addr, write.data).eq(written),
+            write.en.eq(lanes & _is_one_of(address, VISIBLE_WORDS).replicate(2)),
         ]
 
         # The address stays on the bus until both halves are read, in cycles without a write.
         low = Signal(WORD_BITS)
         got_low, got_high = Signal(), Signal()
-        steps = bus.arvalid & ~bus.rvalid & ~self.written.en.any()
+        steps = bus.arvalid & ~bus.rvalid & ~lanes.any()
         m.d.comb += [
             read.addr.eq(Cat(got_low, bus.araddr[2:])),
             read.en.eq(steps & ~got_high),

@@ -85,8 +85,10 @@ def _start(config: AccelConfig) -> str:
         st error_info
         st error_info+1
         st status
-        ld #{Control.TAKE_START | Control.TAKE_ABORT | Control.RESET_ENGINES:d}
+        ld #{Control.TAKE_ABORT | Control.RESET_ENGINES:d}
         st control
+        nop
+        nop
     idle:
         j abort clear
         jn start idle

@@ -277,6 +277,7 @@ def _move(config: AccelConfig) -> str:
         st beats
         ld fill_command
         st move
+        nop
     filling:
         j working filling
         j row_fault beyond_rows

@@ -12,8 +12,8 @@ from accelc.hw.sequential.words import WORDS, Condition, Device, Operation
 
 WORD_BITS = 16
 _ADDRESS_BITS = ceil_log2(WORDS)
-#: Conditions the sequencer itself knows.
-_OWN = (Condition.ALWAYS, Condition.ZERO, Condition.CARRY)
+#: Conditions that depend on A or the carry, which the operation before may have changed.
+_LATE = (Condition.ALWAYS, Condition.ZERO, Condition.CARRY, Condition.TAIL)
 _NEVER = 1 << 15 | 1 << 14
 
 
@@ -27,7 +27,8 @@ class Sequencer(wiring.Component):
 
     Stage 0 reads the microprogram, stage 1 the register file, stage 2 acts: what a store changes is
     seen by the next operation but one, everything else by the next. The assembler knows this.
-    Devices act a cycle after the store.
+    Devices act a cycle after the store, and a jump asks what a condition was a cycle before it: two
+    cycles after a store its own effects are seen.
 
     Members
     -------
@@ -136,18 +137,22 @@ class Sequencer(wiring.Component):
         with m.If(calculates & ~is_extraction & operation[3]):
             m.d.sync += carry.eq(total[-1])
 
-        # Jumps.
-        own: dict[Condition, Value] = {
+        # Jumps. What others know is looked up a cycle early.
+        late: dict[Condition, Value] = {
             Condition.ALWAYS: Const(1),
             Condition.ZERO: ~a.any(),
             Condition.CARRY: carry,
+            Condition.TAIL: self.conditions[Condition.TAIL],
         }
-        assert set(own) == set(_OWN)
-        choices = [
-            own.get(Condition(k), self.conditions[k]) if k < len(Condition) else Const(0)
-            for k in range(16)
+        assert set(late) == set(_LATE)
+        early = [
+            Const(0) if k >= len(Condition) or k in _LATE else self.conditions[k] for k in range(16)
         ]
-        holds = Array(choices)[word2[10:14]]
+        early2 = Signal()
+        m.d.sync += early2.eq(Array(early)[word1[10:14]])
+        holds = early2
+        for condition, value in late.items():
+            holds = Mux(word2[10:14] == condition, value, holds)
         returns = ~is_jump & ~word2[14] & operation[4] & operation[1]
         m.d.comb += taken.eq(valid2 & ((is_jump & (holds ^ word2[14])) | returns))
         m.d.sync += pc.eq(Mux(taken, Mux(is_jump, word2[:TARGET_BITS], a[:TARGET_BITS]), pc + 1))
