@@ -233,7 +233,7 @@ def test_floats_are_quantized_and_compared_with_the_output(seed: int) -> None:
     bench = Bench(
         PRESETS["1x8x8"],
         changes={
-            "table": (*(float_order(np.float32(t)) for t in thresholds), 0),
+            "table": (*(float_order(float(np.float32(t))) for t in thresholds), 0),
             "parameters": {
                 "raw_bytes": 12,
                 "raw_float": 1,

@@ -267,7 +267,7 @@ class QueueProof(Proof):
 class OverfullQueue(WordQueue):
     """Believes it has room for a beat more than it has."""
 
-    def __init__(self, **sizes: int) -> None:
+    def __init__(self, **sizes: Any) -> None:
         super().__init__(**sizes)
         self._limit += 1
 
