@@ -49,16 +49,15 @@ ULX3S_85F = Board(
     title="Radiona ULX3S with LFE5U-85F",
     family=Family.ECP5,
     platform=_ulx3s_85f,
-    # 256 MACs: 128 of the chip's 156 multipliers and 128 in LUTs; the vector unit takes 25 more.
-    # Twice the MACs at half the clock compute more than 128 would, and place far more easily.
-    # Scratchpads and on-chip memory share 208 block RAMs.
+    # 128 of the chip's 156 multipliers; the vector unit takes 25 more. Scratchpads and on-chip
+    # memory share 208 block RAMs.
     config=AccelConfig(
         name="ulx3s-85f",
-        block_in=16,
+        block_in=8,
         block_out=16,
         bus_bytes=8,
-        inp_rows=1024,
-        wgt_rows=256,
+        inp_rows=2048,
+        wgt_rows=512,
         acc_rows=1024,
         vin_rows=1024,
         out_rows=1024,
@@ -66,8 +65,7 @@ ULX3S_85F = Board(
         vector_lanes=4,
         mult_bits=15,
     ),
-    clock_hz=50_000_000,
-    options={"dsps": 128},
+    clock_hz=75_000_000,
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,
