@@ -75,7 +75,7 @@ COLORLIGHT_I5 = Board(
     family=Family.ECP5,
     platform=_platform,
     config=replace(ULX3S_25F.config, name="colorlight-i5"),
-    clock_hz=75_000_000,
+    clock_hz=62_500_000,
     options=ULX3S_25F.options,
     memory=BoardMemory(sdram=_SDRAM, masks=False, io_cycles=2),
     loader="colorlight-i5",

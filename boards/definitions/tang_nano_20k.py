@@ -11,7 +11,8 @@ from accelc.isa.config import AccelConfig
 #: and of the controller, which is known to work.
 _SDRAM = SdramChip(
     name="512K x 32 x 4 SDRAM in the package",
-    source="Gowin DS226; ESMT M12L64322A (-6, -7); nand2mario/sdram-tang-nano-20k",
+    # not checked against a data sheet: no slower than what these open designs use
+    source="LiteX's M12L64322A; nand2mario/sdram-tang-nano-20k",
     data_bits=32,
     bank_bits=2,
     row_bits=11,

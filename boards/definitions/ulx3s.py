@@ -65,7 +65,7 @@ ULX3S_85F = Board(
         vector_lanes=4,
         mult_bits=15,
     ),
-    clock_hz=75_000_000,
+    clock_hz=62_500_000,
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,
@@ -97,7 +97,7 @@ ULX3S_25F = Board(
         prm_rows=64,
         vector_lanes=1,
     ),
-    clock_hz=75_000_000,
+    clock_hz=62_500_000,
     options={"dsps": 19},
     memory=BoardMemory(sdram=_SDRAM, io_cycles=2),
     loader="ulx3s",
