@@ -58,12 +58,17 @@ def mult18x18d(a: Value, b: Value, product: Value, site: str | None = None) -> I
 _DSPS_45F = 72
 _BLOCKS_85F = tuple(9 * block + 2 * (block > 6) for block in range(13))
 _IN_BLOCK = ((4, "MULT18_0"), (5, "MULT18_1"), (8, "MULT18_4"), (9, "MULT18_5"))
-#: Where the eight multipliers of an output lie: row, and a pair of blocks. Outputs that see the
-#: same window (``o`` and ``o + 8``) are neighbours; the vector unit has the ends of the rows.
+#: Where the eight multipliers of an output lie: row and block of two fours. Outputs that see the
+#: same window (``o`` and ``o + 8``) are neighbours. The vector unit's multipliers, which have no
+#: registers of their own, are close together in what is left of row 10.
 _OUTPUTS_85F = (
-    *((34, pair) for pair in range(6)), (10, 1), (10, 3),
-    *((58, pair) for pair in range(6)), (10, 2), (10, 4),
-)  # fmt: skip
+    *(((34, 2 * o), (34, 2 * o + 1)) for o in range(6)),
+    ((10, 0), (10, 1)),
+    ((34, 12), (58, 12)),
+    *(((58, 2 * o), (58, 2 * o + 1)) for o in range(6)),
+    ((10, 2), (10, 3)),
+    ((10, 4), (10, 5)),
+)
 
 
 def floorplan(config: AccelConfig) -> list[str] | None:
@@ -76,9 +81,9 @@ def floorplan(config: AccelConfig) -> list[str] | None:
     if config.macs_per_cycle <= _DSPS_45F or shape != (1, 8, 16):
         return None
     return [
-        f"X{_BLOCKS_85F[2 * pair + block] + column}/Y{row}/{name}"
-        for row, pair in _OUTPUTS_85F
-        for block in range(2)
+        f"X{_BLOCKS_85F[block] + column}/Y{row}/{name}"
+        for blocks in _OUTPUTS_85F
+        for row, block in blocks
         for column, name in _IN_BLOCK
     ]
 
