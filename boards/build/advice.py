@@ -110,11 +110,11 @@ def nearest_that_fits(
 ) -> Advice | None:
     """The configuration with the least given up that is estimated to fit.
 
-    ``usage`` is what the design with ``config`` uses. None if nothing is known about the family,
-    or nothing fits.
+    ``usage`` is what the design with ``config`` uses. None if nothing is estimated to fit.
     """
     used = {item.resource: item.used for item in usage}
     limits = {item.resource: _limit(item) for item in usage}
+    dsps = next((item.available for item in usage if item.resource is Resource.DSP), 0)
     order = itertools.count()  # configurations cannot be compared
     queue = [(0.0, next(order), config, used)]
     seen = {config}
@@ -134,9 +134,9 @@ def nearest_that_fits(
             if following in seen:
                 continue
             seen.add(following)
-            smaller = estimate(family, used, config, following)
+            smaller = estimate(family, used, dsps, config, following)
             # what gives up something that is not missing does not help
-            if smaller is not None and any(smaller[r] < guess[r] for r in missing):
+            if any(smaller[r] < guess[r] for r in missing):
                 heapq.heappush(queue, (pain + more, next(order), following, smaller))
     return None
 

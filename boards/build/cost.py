@@ -1,27 +1,85 @@
 """What a configuration costs, estimated: for advice where a design does not fit.
 
 Block RAMs follow from the widths and depths of the scratchpads. LUTs, flip-flops and multipliers
-are a linear model of the parameters, fitted to the counts in `MEASURED`, which
-``python -m accelc.boards.build.calibrate`` prints. Only differences between configurations are
-used, added to the counts of the design that was synthesised, so that what surrounds the core on a
-board counts as it is.
+are a linear model of the parameters, fitted to the cores of whole boards as Yosys mapped them
+(`MEASURED`); the shares of the adder and of the look-up table are the cells of these parts in one
+of them. Only differences between configurations are used, added to the counts of the design that
+was synthesised, so that what surrounds the core on a board counts as it is.
 """
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from accelc.boards.board import Family
 from accelc.boards.build.family import Resource
 from accelc.isa.config import PARAM_BYTES, AccelConfig
 
-#: Synthesised cores: parameters that are not the reference's, and resources.
-MEASURED: dict[Family, tuple[tuple[dict[str, Any], dict[str, int]], ...]] = {
-    Family.ICE40: (),
-    Family.ECP5: (),
-    Family.GOWIN: (),
+_WIDE: dict[str, Any] = {
+    "block_in": 8, "block_out": 16, "vector_lanes": 4, "mult_bits": 15, "wgt_rows": 512,
+    "acc_rows": 1024, "vin_rows": 1024, "out_rows": 1024, "prm_rows": 64,
+}  # fmt: skip
+_SMALL: dict[str, Any] = {
+    "block_in": 8, "block_out": 8, "vector_lanes": 1, "wgt_rows": 256, "acc_rows": 512,
+    "vin_rows": 512, "out_rows": 512, "prm_rows": 64,
+}  # fmt: skip
+_SEQUENTIAL: dict[str, Any] = {
+    "sequential": True, "block_in": 4, "block_out": 4, "bus_bytes": 4, "vector_lanes": 1,
+    "add": False, "lut": False, "inp_rows": 512, "wgt_rows": 64, "acc_rows": 256, "vin_rows": 64,
+    "out_rows": 256, "prm_rows": 32, "mult_bits": 15,
+}  # fmt: skip
+#: Synthesised cores: parameters that are not the defaults, multipliers for the array, resources.
+MEASURED: dict[Family, tuple[tuple[dict[str, Any], int, dict[str, int]], ...]] = {
+    Family.ICE40: ((_SEQUENTIAL, 8, {"LUT": 2577, "FF": 1543, "RAM": 28}),),
+    Family.ECP5: (
+        (_WIDE, 128, {"LUT": 18053, "FF": 17492, "DSP": 153, "RAM": 101}),
+        (_WIDE | {"block_in": 16}, 128, {"LUT": 31035, "FF": 27549, "DSP": 153}),
+        (_SMALL, 19, {"LUT": 15754, "FF": 13208, "DSP": 28, "RAM": 45}),
+    ),
+    Family.GOWIN: (
+        (_SEQUENTIAL, 16, {"LUT": 2926, "FF": 1844}),
+        (_SEQUENTIAL | {"block_in": 8, "block_out": 8}, 64, {"LUT": 5267, "FF": 3192}),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """A resource as a sum: of the core, per MAC, per MAC in LUTs, per lane of each kind."""
+
+    core: float
+    mac: float
+    soft_mac: float = 0.0
+    lane: float = 0.0
+    add: float = 0.0
+    lut: float = 0.0
+    lookahead: float = 0.0
+
+    def of(self, config: AccelConfig, soft_macs: int) -> float:
+        lane = self.lane + self.add * config.add + self.lut * config.lut
+        return (
+            self.core
+            + self.mac * config.macs_per_cycle
+            + self.soft_mac * soft_macs
+            + lane * config.vector_lanes
+            + self.lookahead * config.lookahead
+        )
+
+
+#: By kind of core: fitted to `MEASURED`.
+_DECOUPLED = {
+    Resource.LUT: _Linear(9360, 26, 75, 658, 414, 258),
+    Resource.FF: _Linear(6834, 38.6, 40, 576, 475, 153, 900),
+}
+_IN_ORDER = {
+    Resource.LUT: _Linear(2145, 48.8),
+    Resource.FF: _Linear(1395, 28),
+}
+#: An iCE40 has its adders in the LUTs and half as many multipliers.
+_IN_ORDER_ICE40 = {
+    Resource.LUT: _Linear(1796, 48.8),
+    Resource.FF: _Linear(1095, 28),
 }
 #: Shapes of one block RAM, (word bits that hold data, words), with one write and one read port.
 _SHAPES: dict[Family, tuple[tuple[int, int], ...]] = {
@@ -64,60 +122,41 @@ def scratchpad_rams(family: Family, config: AccelConfig) -> int:
     return total + banks * acc
 
 
-def _features(config: AccelConfig) -> tuple[float, ...]:
-    lanes = config.vector_lanes
-    return (
-        1.0,
-        float(config.sequential),
-        config.macs_per_cycle,
-        config.batch * config.block_out,
-        lanes,
-        lanes * config.add,
-        float(config.add),
-        float(config.lut),
-        float(config.lookahead and not config.sequential),
-        config.bus_bytes,
-    )
-
-
-@functools.cache
-def _model(family: Family) -> dict[Resource, np.ndarray] | None:
-    """Coefficients of `_features` by resource, or None where nothing was measured."""
-    measured = MEASURED[family]
-    if not measured:
-        return None
-    rows = np.array([_features(AccelConfig(**values)) for values, _ in measured])
-    # scaled columns: of several exact solutions the one with small effects is taken
-    scale = np.abs(rows).max(axis=0)
-    scale[scale == 0] = 1
-    model: dict[Resource, np.ndarray] = {}
-    for resource in (Resource.LUT, Resource.FF, Resource.DSP):
-        counts = np.array([used.get(resource.name, 0) for _, used in measured], dtype=float)
-        model[resource] = np.linalg.lstsq(rows / scale, counts, rcond=1e-6)[0] / scale
-    return model
+def _vector_dsps(config: AccelConfig) -> int:
+    """Multipliers of the vector unit; the sequential core uses the array's."""
+    if config.sequential:
+        return 0
+    return 1 + config.vector_lanes * (4 if config.mult_bits > 17 else 3) * (1 + config.add)
 
 
 @functools.lru_cache(maxsize=10_000)
-def core_cost(family: Family, config: AccelConfig) -> dict[Resource, float] | None:
-    """Estimated resources of the core alone; None for families of which nothing was measured."""
-    model = _model(family)
-    if model is None:
-        return None
-    features = np.array(_features(config))
-    cost = {resource: float(features @ weights) for resource, weights in model.items()}
-    return cost | {Resource.RAM: float(scratchpad_rams(family, config))}
+def core_cost(family: Family, config: AccelConfig, dsps: int) -> dict[Resource, float]:
+    """Estimated resources of the core alone on a device with ``dsps`` multipliers.
+
+    Products for which there is no multiplier are made of LUTs (ECP5), or there are too few.
+    """
+    model = _DECOUPLED
+    if config.sequential:
+        model = _IN_ORDER_ICE40 if family is Family.ICE40 else _IN_ORDER
+    macs = config.macs_per_cycle // (2 if family is Family.ICE40 else 1)
+    vector = _vector_dsps(config)
+    soft = max(0, macs + vector - dsps) if family is Family.ECP5 else 0
+    return {
+        **{resource: linear.of(config, soft) for resource, linear in model.items()},
+        Resource.DSP: float(macs + vector - soft),
+        Resource.RAM: float(scratchpad_rams(family, config)),
+    }
 
 
 def estimate(
     family: Family,
     used: Mapping[Resource, int],
+    dsps: int,
     before: AccelConfig,
     after: AccelConfig,
-) -> dict[Resource, int] | None:
+) -> dict[Resource, int]:
     """What a design that uses ``used`` with ``before`` would use with ``after``."""
-    old, new = core_cost(family, before), core_cost(family, after)
-    if old is None or new is None:
-        return None
+    old, new = core_cost(family, before, dsps), core_cost(family, after, dsps)
     return {
         resource: max(0, round(count + new.get(resource, 0.0) - old.get(resource, 0.0)))
         for resource, count in used.items()

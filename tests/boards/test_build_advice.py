@@ -15,26 +15,24 @@ from accelc.boards.build.synthesis import TooLargeError
 from accelc.boards.registry import BOARDS, find
 from accelc.isa.config import AccelConfig
 
-MEASURED_FAMILIES = [family for family in Family if MEASURED[family]]
 
-
-@pytest.mark.parametrize("family", MEASURED_FAMILIES)
+@pytest.mark.parametrize("family", MEASURED)
 def test_the_model_explains_what_was_measured(family: Family) -> None:
-    for values, used in MEASURED[family]:
-        guess = core_cost(family, AccelConfig(**values))
-        assert guess is not None
+    for values, dsps, used in MEASURED[family]:
+        config = AccelConfig(**values)
+        total = used.get("DSP", dsps)
+        guess = core_cost(family, config, total)
         for resource in (Resource.LUT, Resource.FF, Resource.DSP):
-            count = used.get(resource.name, 0)
-            assert guess[resource] == pytest.approx(count, rel=0.12, abs=8), (values, resource)
+            count = used.get(resource.name, guess[resource])
+            assert guess[resource] == pytest.approx(count, rel=0.1), (values, resource)
 
 
-@pytest.mark.parametrize("family", MEASURED_FAMILIES)
+@pytest.mark.parametrize("family", MEASURED)
 def test_block_rams_follow_from_the_shapes(family: Family) -> None:
-    rest = set()
-    for values, used in MEASURED[family]:
-        rest.add(used["RAM"] - scratchpad_rams(family, AccelConfig(**values)))
-    # what is not a scratchpad, queues and the like, is about the same in every core
-    assert max(rest) - min(rest) <= 8 and min(rest) >= 0
+    for values, _, used in MEASURED[family]:
+        if "RAM" in used:
+            # what is not a scratchpad: queues, or a microprogram
+            assert 0 <= used["RAM"] - scratchpad_rams(family, AccelConfig(**values)) <= 12
 
 
 def test_what_shapes_cost() -> None:
@@ -68,7 +66,7 @@ def usage(board: Board, **used: int) -> tuple[Usage, ...]:
 def linear(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cost model one can do in one's head: a LUT per 2 MACs, 3000 per lane, one DSP per MAC."""
 
-    def model(_: Family, config: AccelConfig) -> dict[Resource, float]:
+    def model(_: Family, config: AccelConfig, dsps: int) -> dict[Resource, float]:
         return {
             Resource.LUT: config.macs_per_cycle / 2 + 3000 * config.vector_lanes,
             Resource.FF: 0.0,
@@ -110,11 +108,6 @@ class TestNearest:
         assert "84000 LUTs of 83640 (360 too many)" in text
         assert "vector_lanes = 2" in text and "estimated: 78000 LUTs" in text
 
-    def test_no_estimate_is_no_advice(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cost, "core_cost", lambda *_: None)
-        error = TooLargeError("device", usage(self.board, LUT=84_000))
-        assert "no smaller configuration" in explain(error, Family.ECP5, self.config)
-
 
 def test_reductions_name_real_parameters() -> None:
     names = {field.name for field in dataclasses.fields(AccelConfig)}
@@ -127,14 +120,12 @@ def test_reductions_name_real_parameters() -> None:
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 def test_advice_for_every_board(board: Board) -> None:
-    """Four times the scratchpads do not fit; the advice does by its own estimate."""
-    if not MEASURED[board.family]:
-        pytest.skip(f"no core was measured on {board.family.value}")
+    """Eight times the scratchpads do not fit; the advice does by its own estimate."""
     rows = ("inp_rows", "wgt_rows", "acc_rows", "out_rows")
-    large = replace(board.config, **{name: 4 * getattr(board.config, name) for name in rows})
+    large = replace(board.config, **{name: 8 * getattr(board.config, name) for name in rows})
     fitting = usage(board)
-    used = estimate(board.family, {u.resource: u.used for u in fitting}, board.config, large)
-    assert used is not None
+    dsps = next(u.available for u in fitting if u.resource is Resource.DSP)
+    used = estimate(board.family, {u.resource: u.used for u in fitting}, dsps, board.config, large)
     too_much = tuple(replace(u, used=used[u.resource]) for u in fitting)
     assert any(u.resource is Resource.RAM and u.excess for u in too_much)
     advice = nearest_that_fits(board.family, large, too_much)
