@@ -98,6 +98,8 @@ def critical_path(clock: str, segments: Sequence[Mapping[str, Any]]) -> Critical
         if arrived is not None and arrived != previous:
             hops.append(Hop(name=arrived, logic_ns=since_logic, routing_ns=since_routing))
             previous, since_logic, since_routing = arrived, 0.0, 0.0
+    if not hops and previous is not None:  # from a register to itself
+        hops.append(Hop(name=previous, logic_ns=0.0, routing_ns=0.0))
     if hops and (since_logic or since_routing):
         last = hops[-1]
         hops[-1] = Hop(

@@ -1,5 +1,6 @@
 """Mapped netlists of whole boards do what their RTL does, cycle for cycle, through the UART."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import fields, replace
@@ -16,7 +17,13 @@ from accelc.sim.device import Counters
 from accelc.sim.golden import GoldenDevice
 from accelc.sim.random_programs import random_program
 
-pytestmark = pytest.mark.rtl
+pytestmark = [
+    pytest.mark.rtl,
+    pytest.mark.skipif(
+        "ACCELC_WHOLE_BOARDS" not in os.environ,
+        reason="whole boards take long to build; set ACCELC_WHOLE_BOARDS=1 to run them",
+    ),
+]
 
 SEEDS = range(3)
 #: Enough for every program.

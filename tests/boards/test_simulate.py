@@ -28,7 +28,13 @@ from accelc.isa.config import AccelConfig
 from accelc.isa.errors import DeviceError
 from accelc.isa.registers import BY_NAME, IDENTITY
 
-pytestmark = pytest.mark.rtl
+pytestmark = [
+    pytest.mark.rtl,
+    pytest.mark.skipif(
+        "ACCELC_WHOLE_BOARDS" not in os.environ,
+        reason="whole boards take long to build; set ACCELC_WHOLE_BOARDS=1 to run them",
+    ),
+]
 
 BOARD = find("ulx3s-25f")
 #: Echoes bit by bit. The SDRAM's pins stand still, but for one READ in the pause after power up.

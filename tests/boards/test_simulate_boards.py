@@ -1,6 +1,7 @@
 """Whole boards, simulated, compute what the functional simulator computes, through the UART."""
 
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,16 +18,23 @@ from accelc.boards.registry import BOARDS
 from accelc.inputs import random_inputs, read_labelled
 from accelc.session import Session
 
-pytestmark = pytest.mark.rtl
+pytestmark = [
+    pytest.mark.rtl,
+    pytest.mark.skipif(
+        "ACCELC_WHOLE_BOARDS" not in os.environ,
+        reason="whole boards take long to build; set ACCELC_WHOLE_BOARDS=1 to run them",
+    ),
+]
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "models"
 DIGITS = (ROOT / "models" / "digits_resnet8_int8.onnx", ROOT / "models" / "digits_test.npz")
-#: What a board was made for: network, data, bar in milliseconds.
+#: What a board was made for: network, data, and the bar in cycles: 20 ms at 40 MHz, 6 ms at 62.5,
+#: 1.6 ms at 75.
 BARS = {
-    "icebreaker": ("t_kws_dscnn_q.onnx", "kws_500.npz", 20.0),
-    "ulx3s-25f": ("t_ic_resnet8_q.onnx", "cifar10_250.npz", 6.0),
-    "ulx3s-85f": ("t_ic_resnet8_q.onnx", "cifar10_250.npz", 1.6),
+    "icebreaker": ("t_kws_dscnn_q.onnx", "kws_500.npz", 800_000),
+    "ulx3s-25f": ("t_ic_resnet8_q.onnx", "cifar10_250.npz", 375_000),
+    "ulx3s-85f": ("t_ic_resnet8_q.onnx", "cifar10_250.npz", 120_000),
 }
 SAMPLES = 3
 
@@ -56,8 +64,8 @@ def samples(artifact: Artifact, data: Path) -> list[Inputs]:
         return [x for x, _ in read_labelled(data, session.inputs, SAMPLES).batches()]
 
 
-def compare(board: str, artifact: Artifact, inputs: Iterable[Inputs]) -> float:
-    """Run samples on both, which must agree to the bit; milliseconds of one on the board."""
+def compare(board: str, artifact: Artifact, inputs: Iterable[Inputs]) -> int:
+    """Run samples on both, which must agree to the bit; cycles of one on the board."""
     cycles = 0
     # leaving the simulation is an error if a rule of the memory chip was broken
     with Session(artifact) as expected, Session(artifact, f"sim:{board}") as session:
@@ -68,7 +76,7 @@ def compare(board: str, artifact: Artifact, inputs: Iterable[Inputs]) -> float:
             }
             cycles = max(cycles, session.cycles)
     assert cycles > 0
-    return cycles / BOARDS[board].clock_hz * 1e3
+    return cycles
 
 
 @pytest.mark.parametrize("board", BOARDS)
