@@ -273,6 +273,9 @@ class RtlDevice(Device):
             retired[own] = self._trace(unit, True)
         cycles = self.counter("cycles")
         # FINISH belongs to no unit: it ends when the program does.
+        # The counters begin some cycles into the run, when the reset has gone out everywhere.
+        late = max(int(retired.max()) - cycles, 0)
+        started, retired = np.maximum(started - late, 0), np.maximum(retired - late, 0)
         started[-1] = retired[-1] = cycles
         busy, wait = (
             tuple(self.counter(f"{unit}_{what}") for unit in _UNITS) for what in ("busy", "wait")
