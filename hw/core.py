@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING
 
 from amaranth.hdl import Cat, Elaboratable, Module, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import connect, flipped
 from amaranth.utils import exact_log2
 
 from accelc.hw.alu import AluUnit
 from accelc.hw.arbiter import ReadArbiter
-from accelc.hw.axi import CACHE_BUFFERABLE, Axi4, Axi4Lite, Burst
+from accelc.hw.axi import CACHE_BUFFERABLE, Burst
 from accelc.hw.control import FETCH, Control
 from accelc.hw.dispatch import Dispatcher
 from accelc.hw.fetch import Fetch
 from accelc.hw.gemm import GemmUnit
 from accelc.hw.load import Load
 from accelc.hw.mac import MacArray
+from accelc.hw.ports import core_members
 from accelc.hw.queue import InstructionQueue
 from accelc.hw.registers import RegisterBlock
 from accelc.hw.scratchpad import (
@@ -78,17 +79,7 @@ class Core(wiring.Component):
         """
         self.config = config
         self._array = array
-        ports: dict[str, wiring.Member] = {
-            "m_axi": Out(Axi4(config)),
-            "s_axil": In(Axi4Lite()),
-            "irq": Out(1),
-            "busy": Out(1),
-            "failed": Out(1),
-        }
-        for unit in Unit:
-            ports[f"{unit.name.lower()}_start"] = Out(1)
-            ports[f"{unit.name.lower()}_retire"] = Out(1)
-        super().__init__(ports)
+        super().__init__(core_members(config))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

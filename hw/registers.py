@@ -8,8 +8,8 @@ from amaranth.utils import exact_log2
 from accelc.hw.axi import LITE_ADDRESS_BITS, Axi4Lite, Response
 from accelc.hw.counters import CounterBank
 from accelc.isa.config import AccelConfig
-from accelc.isa.registers import BY_NAME, IDENTITY, REGISTERS, Access
-from accelc.isa.spec import ISA_VERSION, Unit
+from accelc.isa.registers import BY_NAME, REGISTERS, Access, identity_registers
+from accelc.isa.spec import Unit
 
 #: Counters in the register map, without the ``_low`` and ``_high`` of their two halves.
 COUNTERS: tuple[str, ...] = tuple(
@@ -89,7 +89,9 @@ class RegisterBlock(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        values = {**self._constants(), **self._status()}
+        identity = identity_registers(self._config)
+        values: dict[str, Value] = {name: Const(value, 32) for name, value in identity.items()}
+        values |= self._status()
         values |= {name: getattr(self, name) for name in PARAMETERS}
         self._write(m)
         self._read(m, values, self._count(m))
@@ -104,16 +106,6 @@ class RegisterBlock(wiring.Component):
         # Registered, because they come from all over the core.
         m.d.sync += bank.events.eq(Cat(self.events, self.retired))
         return bank
-
-    def _constants(self) -> dict[str, Value]:
-        config = self._config
-        shape = [config.batch, config.block_in, config.block_out, config.bus_bytes]
-        return {
-            "id": Const(IDENTITY, 32),
-            "version": Const(ISA_VERSION, 32),
-            "config": Const(config.digest, 32),
-            "shape": Const(int.from_bytes(bytes(shape), "little"), 32),
-        }
 
     def _status(self) -> dict[str, Value]:
         return {

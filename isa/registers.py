@@ -7,6 +7,9 @@ counters are two registers, low word first; they are cleared by start and stand 
 import enum
 from dataclasses import dataclass
 
+from accelc.isa.config import AccelConfig
+from accelc.isa.spec import ISA_VERSION
+
 #: Value of the ``id`` register: "acc1" in ASCII, first letter in the lowest byte.
 IDENTITY = int.from_bytes(b"acc1", "little")
 #: Bytes of address space the register block decodes.
@@ -142,3 +145,14 @@ def _layout() -> tuple[Register, ...]:
 
 REGISTERS: tuple[Register, ...] = _layout()
 BY_NAME: dict[str, Register] = {register.name: register for register in REGISTERS}
+
+
+def identity_registers(config: AccelConfig) -> dict[str, int]:
+    """The registers that never change: what a core of ``config`` says it is."""
+    shape = bytes([config.batch, config.block_in, config.block_out, config.bus_bytes])
+    return {
+        "id": IDENTITY,
+        "version": ISA_VERSION,
+        "config": config.digest,
+        "shape": int.from_bytes(shape, "little"),
+    }

@@ -2,11 +2,11 @@
 
 from amaranth.hdl import Cat, Elaboratable, Module, ResetInserter, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import connect, flipped
 from amaranth.utils import exact_log2
 
-from accelc.hw.axi import Axi4, Axi4Lite
 from accelc.hw.mac import MacArray
+from accelc.hw.ports import core_members
 from accelc.hw.sequential.compute import Compute
 from accelc.hw.sequential.host import HostPort
 from accelc.hw.sequential.microprogram import microprogram
@@ -24,22 +24,15 @@ from accelc.hw.sequential.words import (
     word_names,
 )
 from accelc.isa.config import AccelConfig
-from accelc.isa.registers import BY_NAME, IDENTITY
-from accelc.isa.spec import ISA_VERSION, Buffer, Unit
+from accelc.isa.registers import BY_NAME, identity_registers
+from accelc.isa.spec import Buffer, Unit
 
 
 def _host_constants(config: AccelConfig) -> dict[int, int]:
     """Words of the registers that never change."""
-    shape = bytes([config.batch, config.block_in, config.block_out, config.bus_bytes])
-    values = {
-        "id": IDENTITY,
-        "version": ISA_VERSION,
-        "config": config.digest,
-        "shape": int.from_bytes(shape, "little"),
-    }
     return {
         BY_NAME[name].offset // 2 + half: value >> WORD_BITS * half & 0xFFFF
-        for name, value in values.items()
+        for name, value in identity_registers(config).items()
         for half in range(2)
     }
 
@@ -80,17 +73,7 @@ class SequentialCore(wiring.Component):
         """
         self.config = config
         self._array = array
-        ports: dict[str, wiring.Member] = {
-            "m_axi": Out(Axi4(config)),
-            "s_axil": In(Axi4Lite()),
-            "irq": Out(1),
-            "busy": Out(1),
-            "failed": Out(1),
-        }
-        for unit in Unit:
-            ports[f"{unit.name.lower()}_start"] = Out(1)
-            ports[f"{unit.name.lower()}_retire"] = Out(1)
-        super().__init__(ports)
+        super().__init__(core_members(config))
 
     def elaborate(self, platform: object) -> Elaboratable:
         m = Module()
