@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accelc.boards.mlperf.protocol import TEXTS
-from accelc.isa.config import AccelConfig
 from accelc.isa.errors import DoesNotFitError
 from accelc.isa.registers import REGISTERS
 
@@ -92,7 +91,6 @@ def firmware_symbols(memory_bytes: int) -> Mapping[str, int]:
 class Page:
     """One network's parameters; addresses are the accelerator's."""
 
-    config: AccelConfig
     parameters: Mapping[str, int]
     #: Address of every class's int8 output value; empty if ``parameters`` say where they are.
     outputs: tuple[int, ...]

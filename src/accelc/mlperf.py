@@ -191,7 +191,6 @@ def prepare(artifact: Artifact, benchmark: str, *, memory_bytes: int, device: st
             f"the board's {memory_bytes} bytes of memory; use a board with more"
         )
     page = Page(
-        config=program.config,
         parameters={
             **places,
             "raw_bytes": raw_bytes,

@@ -105,7 +105,6 @@ class Bench:
             "memory_bytes": 0x2000,
         }
         fields: dict[str, Any] = {
-            "config": config,
             "outputs": tuple(OUTPUTS + index for index in range(CLASSES)),
             "table": tuple(
                 round(EXPONENTIAL_ONE * np.exp(-STEP * distance)) for distance in range(256)
@@ -344,7 +343,6 @@ def page(**changes: Any) -> Page:
         "program_address program_length memory_bytes"
     )
     fields: dict[str, Any] = {
-        "config": PRESETS["1x4x4"],
         "parameters": dict.fromkeys(names.split(), 1),
         "outputs": (1, 2),
         "table": (EXPONENTIAL_ONE,) * 256,
