@@ -104,8 +104,8 @@ def test_sequential_scratchpads_and_products(tmp_path: Path) -> None:
     assert cells["MULT9X9"] == config.macs_per_cycle
     assert not any(cell.startswith("RAM16") for cell in cells)
     # a port of a block RAM has 36 bits: inputs, a pair of weight rows, accumulators, vectors,
-    # parameters, results
-    assert used[Resource.RAM] == 1 + 2 + 4 + 1 + 2 + 1
+    # words of parameters, results
+    assert used[Resource.RAM] == 1 + 2 + 4 + 1 + 1 + 1
     # without logic for collisions, which takes a flip-flop for every bit of a port
     assert used[Resource.FF] < 1450
 

@@ -16,6 +16,7 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 
+from accelc.hw.scratchpad import READ_CYCLES
 from accelc.isa.codec import encode
 from accelc.isa.config import PRESETS
 from accelc.isa.registers import ErrorCode
@@ -38,18 +39,29 @@ def pack(data: np.ndarray) -> int:
 
 
 class ReadPort:
-    """A scratchpad's read port: ``data`` follows ``en`` by ``latency`` cycles and then holds."""
+    """A scratchpad's read port: ``data`` follows ``en`` by ``latency``, then holds or is zero."""
 
-    def __init__(self, dut: Any, name: str, look: Callable[[int], int], latency: int = 2) -> None:
+    def __init__(
+        self,
+        dut: Any,
+        name: str,
+        look: Callable[[int], int],
+        *,
+        latency: int = READ_CYCLES,
+        holds: bool = True,
+    ) -> None:
         self.en, self.addr = getattr(dut, f"{name}_en"), getattr(dut, f"{name}_addr")
         self.data = getattr(dut, f"{name}_data")
         self.ready = getattr(dut, f"{name}_ready", None)
         self.look = look
+        self.holds = holds
         self.coming: list[int | None] = [None] * latency
 
     def drive(self, rng: random.Random, stall: float) -> None:
         if self.coming[0] is not None:
             self.data.value = self.coming[0]
+        elif not self.holds:
+            self.data.value = 0
         if self.ready is not None:
             self.ready.value = rng.random() >= stall
 
@@ -134,7 +146,7 @@ class GemmBench(Bench):
         self.ports = [
             ReadPort(dut, "inp_read", lambda row: pack(state.inp[row])),
             ReadPort(dut, "wgt_read", weights),
-            ReadPort(dut, "acc_read", lambda row: pack(acc[row])),
+            ReadPort(dut, "acc_read", lambda row: pack(acc[row]), holds=False),
         ]
 
     def sample(self) -> None:
