@@ -6,7 +6,7 @@ from typing import Literal
 
 from accelc.compiler.cpu import supports
 from accelc.compiler.graph import Graph, Node
-from accelc.compiler.passes.lower import VIEWS, starts_network
+from accelc.compiler.passes.lower import VIEWS, quantized_inputs
 from accelc.isa.errors import ConfigError
 
 Tier = Literal["accelerator", "native", "reference"]
@@ -29,19 +29,45 @@ def placements(graph: Graph, target: str = "vta") -> Mapping[str, Placement]:
     """
     if target not in TARGETS:
         raise ConfigError(f"target must be one of {', '.join(TARGETS)}, not {target!r}")
-    consumers = graph.consumers()
+    surroundings = Surroundings.of(graph)
     result: dict[str, Placement] = {}
     for node in graph.nodes:
         if target == "vta" and node.op.startswith("int."):
             result[node.name] = Placement("accelerator")
             continue
-        reason = reason_for(node, graph, consumers) if target == "vta" else "the target is the CPU"
-        result[node.name] = Placement("native" if supports(node, graph) else "reference", reason)
+        reason = reason_for(node, surroundings) if target == "vta" else "the target is the CPU"
+        native = supports(node, _alone(node, graph))
+        result[node.name] = Placement("native" if native else "reference", reason)
     return result
 
 
-def reason_for(node: Node, graph: Graph, consumers: Mapping[str, list[Node]]) -> str:
+def _alone(node: Node, graph: Graph) -> Graph:
+    """The graph of ``node`` alone: what is asked about one node must not cost a look at all."""
+    names = [name for name in (*node.inputs, *node.outputs) if name]
+    return graph.with_(
+        nodes=(node,),
+        types={name: graph.types[name] for name in names if name in graph.types},
+        constants={name: graph.constants[name] for name in names if name in graph.constants},
+    )
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """A graph, who computes and who reads its values, and which of them quantize its inputs."""
+
+    graph: Graph
+    producer: Mapping[str, Node]
+    consumers: Mapping[str, list[Node]]
+    quantized_inputs: frozenset[str]
+
+    @classmethod
+    def of(cls, graph: Graph) -> "Surroundings":
+        return cls(graph, graph.producer(), graph.consumers(), quantized_inputs(graph))
+
+
+def reason_for(node: Node, around: Surroundings) -> str:
     """Why ``node``, which is no integer operator, is not on the accelerator."""
+    graph = around.graph
     if node.name in graph.reasons:
         return graph.reasons[node.name]
     outputs = [graph.types[name] for name in node.outputs if name]
@@ -51,7 +77,7 @@ def reason_for(node: Node, graph: Graph, consumers: Mapping[str, list[Node]]) ->
     if any(-1 in found.shape for found in outputs):
         return "its shape depends on data"
     if node.op in ("QuantizeLinear", "DequantizeLinear"):
-        return _conversion_reason(node, graph, consumers)
+        return _conversion_reason(node, around)
     if node.op in VIEWS:
         return "layout at the edge of the accelerator's region"
     if source is not None and source.dtype.kind == "f":
@@ -59,13 +85,14 @@ def reason_for(node: Node, graph: Graph, consumers: Mapping[str, list[Node]]) ->
     return f"{node.op} has no integer operator"
 
 
-def _conversion_reason(node: Node, graph: Graph, consumers: Mapping[str, list[Node]]) -> str:
-    producer = graph.producer().get(node.inputs[0])
-    uses = consumers.get(node.outputs[0], [])
+def _conversion_reason(node: Node, around: Surroundings) -> str:
+    producer = around.producer.get(node.inputs[0])
+    uses = around.consumers.get(node.outputs[0], [])
     if node.op == "QuantizeLinear":
         if producer is not None and producer.op == "DequantizeLinear":
             return "conversion between uint8 and int8 at the network's edge"
-        return "quantization of an input" if starts_network(node, graph) else "quantizes floats"
+        early = node.outputs[0] in around.quantized_inputs
+        return "quantization of an input" if early else "quantizes floats"
     if any(use.op == "QuantizeLinear" for use in uses):
         return "conversion between uint8 and int8 at the network's edge"
     return "feeds a float operator" if uses else "dequantization of an output"

@@ -1,18 +1,27 @@
-"""Rewriting a graph by local rules.
+"""Rewriting a graph by local rules, in time linear in the graph and in what the rules change.
 
 A rule looks at one node and its surroundings through a ``Scope`` and answers with nodes to put in
 its place, or ``None``. It never edits in place: what it emits is collected, and the last emitted
 node, or an ``alias``, takes over the old node's outputs.
+
+Nodes wait in a queue. A replacement queues what it brought, the nodes that read it, and those for
+which a value now has a sole use; nothing else is looked at again, but for a last sweep that
+confirms that no rule applies any more.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from accelc.compiler.graph import Array, Graph, Node, TensorType
+from accelc.isa.config import REFERENCE, AccelConfig
 
-#: Sweeps after which rules that keep changing the graph are taken to be fighting each other.
-MAX_SWEEPS = 100
+#: Replacements per node of the graph after which rules are taken to be fighting each other.
+MAX_FIRED_PER_NODE = 200
+#: How far below a change nodes are looked at again: rules look at most this many nodes up, or as
+#: far as they like in the last sweep.
+LOOK_DOWN = 4
 
 
 @dataclass(frozen=True)
@@ -23,33 +32,41 @@ class Replacement:
     aliases: tuple[tuple[str, str], ...] = ()
 
 
+class Refusal(Exception):
+    """Why a pattern that was recognised cannot become integer operators; text for the user."""
+
+
 class Scope:
     """A graph while it is being rewritten, and what a rule emits into it."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, config: AccelConfig = REFERENCE) -> None:
         self.opset = graph.opset
+        self.config = config
         self.types: dict[str, TensorType] = dict(graph.types)
         self.constants: dict[str, Array] = dict(graph.constants)
-        self.producers: dict[str, Node] = graph.producer()
         self.graph_outputs = frozenset(graph.outputs)
         self.graph_inputs = frozenset(graph.inputs)
         self.notes: list[str] = list(graph.notes)
-        self._uses: dict[str, int] = {}
-        for node in graph.nodes:
-            self._count(node, 1)
-        for name in graph.outputs:
-            self._uses[name] = self._uses.get(name, 0) + 1
+        self._list = _NodeList(graph)
         self._emitted: list[Node] = []
-
-    def _count(self, node: Node, by: int) -> None:
-        for name in node.inputs:
-            if name:
-                self._uses[name] = self._uses.get(name, 0) + by
+        self._emitters: dict[str, Node] = {}
+        self._made: list[str] = []
+        self._numbers: dict[str, int] = {}
 
     def producer(self, value: str, *ops: str) -> Node | None:
         """The node that computes ``value``, if it is one of ``ops`` (any when none is given)."""
-        node = self.producers.get(value)
+        node = self._emitters.get(value)
+        if node is None:
+            node = self._list.producer(value)
         return node if node is not None and (not ops or node.op in ops) else None
+
+    def consumers(self, value: str) -> list[Node]:
+        """The nodes that read ``value``, oldest first."""
+        return self._list.consumers(value)
+
+    def position(self, value: str) -> int:
+        """Where ``value`` is computed: of two values, the later one has the larger number."""
+        return self._list.position(value)
 
     def constant(self, value: str) -> Array | None:
         return self.constants.get(value)
@@ -59,7 +76,7 @@ class Scope:
 
     def use_count(self, value: str) -> int:
         """How many node inputs and graph outputs read ``value``."""
-        return self._uses.get(value, 0)
+        return self._list.use_count(value)
 
     def sole_use(self, value: str) -> bool:
         """Whether one node input reads ``value``, and nothing else does."""
@@ -67,16 +84,17 @@ class Scope:
 
     def fresh(self, hint: str) -> str:
         """A value name nobody has, ``hint`` if possible."""
-        name, count = hint, 1
+        name = hint
         while name in self.types:
-            count += 1
-            name = f"{hint}_{count}"
+            self._numbers[hint] = self._numbers.get(hint, 1) + 1
+            name = f"{hint}_{self._numbers[hint]}"
         return name
 
     def add_constant(self, hint: str, array: Array) -> str:
         name = self.fresh(hint)
         self.constants[name] = array
         self.types[name] = TensorType(array.shape, array.dtype)
+        self._made.append(name)
         return name
 
     def emit(
@@ -95,109 +113,314 @@ class Scope:
         else:
             value = self.fresh(hint or name)
             self.types[value] = output
-        node = Node(op, name, tuple(inputs), (value,), dict(attrs or {}))
-        self._emitted.append(node)
-        self.producers[value] = node
+            self._made.append(value)
+        self.add_node(Node(op, name, tuple(inputs), (value,), dict(attrs or {})))
         return value
 
     def add_node(self, node: Node) -> None:
         """Emit a finished node, whose name and outputs already exist."""
         self._emitted.append(node)
         for output in node.outputs:
-            self.producers[output] = node
+            self._emitters[output] = node
 
     def done(self, aliases: Mapping[str, str] | None = None) -> Replacement:
         """Everything emitted since the rule began."""
-        nodes, self._emitted = tuple(self._emitted), []
+        nodes, self._emitted, self._made = tuple(self._emitted), [], []
+        self._emitters.clear()
         return Replacement(nodes, tuple((aliases or {}).items()))
 
-    def abandon(self, node: Node) -> None:
-        """Forget what a rule for ``node`` emitted before it gave up."""
-        for emitted in self._emitted:
-            for output in emitted.outputs:
-                self.producers.pop(output, None)
-        for output in node.outputs:
-            self.producers[output] = node
-        self._emitted = []
-
-    def recount(self, old: Node, new: Sequence[Node]) -> None:
-        """Update the uses of values after ``old`` was replaced by ``new``."""
-        self._count(old, -1)
-        for node in new:
-            self._count(node, 1)
+    def abandon(self) -> None:
+        """Forget what a rule emitted before it gave up."""
+        for name in self._made:
+            self.types.pop(name, None)
+            self.constants.pop(name, None)
+        self._emitted, self._made = [], []
+        self._emitters.clear()
 
 
-#: ``None``: the rule does not apply. It may raise ``Refusal`` where it would but must not.
-Rule = Callable[[Node, Scope], Replacement | None]
+#: Answers for one node; ``None``: the rule does not apply. It may raise ``Refusal`` where it would
+#: but must not.
+Match = Callable[[Node, Scope], Replacement | None]
 
 
-class Refusal(Exception):
-    """Why a pattern that was recognised cannot become integer operators; text for the user."""
+@dataclass(frozen=True)
+class Rule:
+    """One way to make a graph better, with its documentation.
+
+    Members:
+        before, after: what it looks for and what it puts there, in the notation of docs/passes.md.
+        ops: operators of the nodes it is shown; empty for all of them.
+        exact: whether every result keeps its bits; else floats may differ by 1e-4 relative.
+    """
+
+    name: str
+    before: str
+    after: str
+    match: Match
+    ops: tuple[str, ...] = ()
+    exact: bool = True
 
 
-def rewrite(graph: Graph, *rules: Rule) -> Graph:
+class _NodeList:
+    """Nodes in topological order as a linked list, with the uses of every value."""
+
+    def __init__(self, graph: Graph) -> None:
+        count = len(graph.nodes)
+        self.nodes: list[Node | None] = list(graph.nodes)
+        self._next = [*range(1, count), -1] if count else []
+        self._previous = list(range(-1, count - 1))
+        self._first = 0 if count else -1
+        self._place = list(range(count))
+        self._outputs = frozenset(graph.outputs)
+        self._slots: dict[str, int] = {}
+        #: Value to the slots that read it, each with how often.
+        self._readers: dict[str, dict[int, int]] = {}
+        self._counts: Counter[str] = Counter(graph.outputs)
+        #: Values renamed since the readers' inputs were last brought up to date.
+        self._renamed: dict[str, str] = {}
+        self._stale: set[int] = set()
+        for slot, node in enumerate(graph.nodes):
+            self._enter(slot, node)
+
+    def _enter(self, slot: int, node: Node) -> None:
+        for name in node.inputs:
+            if name:
+                readers = self._readers.setdefault(name, {})
+                readers[slot] = readers.get(slot, 0) + 1
+                self._counts[name] += 1
+        for name in node.outputs:
+            if name:
+                self._slots[name] = slot
+
+    def slots(self) -> Iterator[int]:
+        slot = self._first
+        while slot >= 0:
+            following = self._next[slot]
+            yield slot
+            slot = following
+
+    def node(self, slot: int) -> Node | None:
+        """The node there, its inputs up to date; ``None`` if it was removed."""
+        node = self.nodes[slot]
+        if node is not None and slot in self._stale:
+            self._stale.discard(slot)
+            node = node.with_(inputs=tuple(self.current(name) for name in node.inputs))
+            self.nodes[slot] = node
+        return node
+
+    def current(self, value: str) -> str:
+        """What ``value`` is called now."""
+        path: list[str] = []
+        while value in self._renamed:
+            path.append(value)
+            value = self._renamed[value]
+        for name in path[:-1]:
+            self._renamed[name] = value
+        return value
+
+    def producer(self, value: str) -> Node | None:
+        slot = self._slots.get(value)
+        return None if slot is None else self.node(slot)
+
+    def position(self, value: str) -> int:
+        slot = self._slots.get(value)
+        return -1 if slot is None else self._place[slot]
+
+    def consumers(self, value: str) -> list[Node]:
+        found = (self.node(slot) for slot in self._readers.get(value, ()))
+        return [node for node in found if node is not None]
+
+    def use_count(self, value: str) -> int:
+        return self._counts[value]
+
+    def below(self, values: Sequence[str], depth: int) -> Iterator[int]:
+        """Slots that read ``values``, what those compute, and so on, ``depth`` nodes deep."""
+        seen: set[int] = set()
+        for _ in range(depth):
+            found = [s for v in values for s in self._readers.get(v, ()) if s not in seen]
+            seen.update(found)
+            values = [o for s in found for o in self._outputs_of(s)]
+        yield from sorted(seen)
+
+    def _outputs_of(self, slot: int) -> tuple[str, ...]:
+        node = self.nodes[slot]
+        return () if node is None else node.outputs
+
+    def replace(self, slot: int, new: Replacement) -> tuple[list[int], list[int]]:
+        """Put ``new`` in the place of ``slot``: the new slots, and those to look at again."""
+        old = self.node(slot)
+        assert old is not None
+        nodes = list(new.nodes)
+        for value, other in new.aliases:
+            if value in self._outputs:
+                # the name is the model's interface: keep it
+                nodes.append(Node("Identity", old.name, (other,), (value,)))
+        for name in old.outputs:
+            self._slots.pop(name, None)
+        added = [self._insert(node, slot) for node in nodes]
+        for value, other in new.aliases:
+            if value not in self._outputs:
+                self._alias(value, self.current(other))
+        again: list[int] = []
+        self._remove(slot, again)
+        for place in reversed(added):
+            self._drop_if_dead(place, again)
+        changed = [name for node in nodes for name in node.outputs]
+        changed += [self.current(value) for value, _ in new.aliases]
+        return added, [*again, *self.below(changed, LOOK_DOWN)]
+
+    def _insert(self, node: Node, before: int) -> int:
+        slot = len(self.nodes)
+        self.nodes.append(node)
+        previous = self._previous[before]
+        self._next.append(before)
+        self._previous.append(previous)
+        self._previous[before] = slot
+        if previous >= 0:
+            self._next[previous] = slot
+        else:
+            self._first = slot
+        self._place.append(self._place[before])
+        self._enter(slot, node)
+        return slot
+
+    def _alias(self, value: str, other: str) -> None:
+        """From now on ``value`` is ``other``."""
+        readers = self._readers.pop(value, {})
+        into = self._readers.setdefault(other, {})
+        for slot, count in readers.items():
+            into[slot] = into.get(slot, 0) + count
+            self._stale.add(slot)
+        self._counts[other] += self._counts.pop(value, 0)
+        self._renamed[value] = other
+
+    def _unlink(self, slot: int) -> Node:
+        node = self.node(slot)
+        assert node is not None
+        previous, following = self._previous[slot], self._next[slot]
+        if previous >= 0:
+            self._next[previous] = following
+        else:
+            self._first = following
+        if following >= 0:
+            self._previous[following] = previous
+        self.nodes[slot] = None
+        return node
+
+    def _remove(self, slot: int, again: list[int]) -> None:
+        """Remove a node, and those before it that nothing needs any more."""
+        pending = [slot]
+        while pending:
+            gone = pending.pop()
+            if self.nodes[gone] is None:
+                continue
+            node = self._unlink(gone)
+            for name in node.outputs:
+                if self._slots.get(name) == gone:
+                    del self._slots[name]
+            for name in node.inputs:
+                if not name:
+                    continue
+                readers = self._readers[name]
+                readers[gone] -= 1
+                if not readers[gone]:
+                    del readers[gone]
+                self._counts[name] -= 1
+                if self._counts[name] == 1:
+                    again.extend(readers)  # a rule may ask for a sole use
+                producer = self._slots.get(name)
+                if producer is not None and self._dead(producer):
+                    pending.append(producer)
+
+    def _dead(self, slot: int) -> bool:
+        return not any(self._counts[name] for name in self._outputs_of(slot) if name)
+
+    def _drop_if_dead(self, slot: int, again: list[int]) -> None:
+        if self.nodes[slot] is not None and self._dead(slot):
+            self._remove(slot, again)
+
+    def finished(self) -> Iterator[Node]:
+        for slot in self.slots():
+            node = self.node(slot)
+            assert node is not None
+            yield node
+
+
+@dataclass
+class _Run:
+    """One run of some rules over one graph."""
+
+    scope: Scope
+    rules: Mapping[str, Sequence[Rule]]
+    always: Sequence[Rule]
+    fired: Counter[str] = field(default_factory=Counter)
+
+    def visit(self, slot: int) -> tuple[list[int], list[int]] | None:
+        """Apply the first rule that matches the node in ``slot``."""
+        nodes = self.scope._list
+        node = nodes.node(slot)
+        if node is None:
+            return None
+        for rule in self.rules.get(node.op, self.always):
+            try:
+                replacement = rule.match(node, self.scope)
+            except Refusal:
+                replacement = None
+            if replacement is not None:
+                self.fired[rule.name] += 1
+                return nodes.replace(slot, replacement)
+            self.scope.abandon()
+        return None
+
+    def settle(self, first: Sequence[int]) -> bool:
+        """Visit ``first`` and all that their changes touch, until nothing is left to visit."""
+        queue, queued = deque(first), set(first)
+        limit = MAX_FIRED_PER_NODE * (len(first) + 10) + self.fired.total()
+        before = self.fired.total()
+        while queue:
+            slot = queue.popleft()
+            queued.discard(slot)
+            changed = self.visit(slot)
+            if changed is None:
+                continue
+            if self.fired.total() > limit:
+                raise AssertionError(f"rules do not come to rest: {self.fired.most_common(4)}")
+            for found in (*changed[0], *changed[1]):
+                if found not in queued:
+                    queued.add(found)
+                    queue.append(found)
+        return self.fired.total() > before
+
+
+def rewrite(
+    graph: Graph,
+    rules: Sequence[Rule],
+    config: AccelConfig = REFERENCE,
+    fired: Counter[str] | None = None,
+) -> Graph:
     """Apply the first rule that matches to every node, again and again until none does.
 
-    Dead nodes are removed after every sweep.
+    ``fired`` is told how often each rule, by name, found something. Dead nodes are removed as they
+    die. ``graph`` itself is returned if no rule applies.
     """
-    for _ in range(MAX_SWEEPS):
-        swept, changed = _sweep(graph, rules)
-        if not changed:
-            return graph
-        graph = unique_names(prune(swept))
-    raise AssertionError(f"rules {[rule.__name__ for rule in rules]} do not come to rest")
-
-
-def _sweep(graph: Graph, rules: Sequence[Rule]) -> tuple[Graph, bool]:
-    scope = Scope(graph)
-    renamed: dict[str, str] = {}
-    result: list[Node] = []
-    changed = False
-    for original in graph.nodes:
-        node = original
-        if any(name in renamed for name in node.inputs):
-            node = node.with_(inputs=tuple(renamed.get(name, name) for name in node.inputs))
-            scope.recount(original, (node,))
-            for output in node.outputs:
-                scope.producers[output] = node
-        replacement = _apply(node, scope, rules)
-        if replacement is None:
-            result.append(node)
-            continue
-        changed = True
-        new = list(replacement.nodes)
-        for old_value, value in replacement.aliases:
-            if old_value in scope.graph_outputs:
-                # the name is the model's interface: keep it
-                new.append(Node("Identity", node.name, (value,), (old_value,)))
-                scope.producers[old_value] = new[-1]
-            else:
-                renamed[old_value] = value
-        scope.recount(node, new)
-        result.extend(new)
-    if not changed:
-        return graph, False
-    return (
-        graph.with_(
-            nodes=tuple(result),
-            types=scope.types,
-            constants=scope.constants,
-            notes=tuple(dict.fromkeys(scope.notes)),
-        ),
-        True,
+    always = [rule for rule in rules if not rule.ops]
+    named = {op for rule in rules for op in rule.ops}
+    table = {op: [rule for rule in rules if not rule.ops or op in rule.ops] for op in named}
+    scope = Scope(graph, config)
+    run = _Run(scope, table, always)
+    while run.settle(list(scope._list.slots())):
+        pass
+    if fired is not None:
+        fired.update(run.fired)
+    if not run.fired:
+        return graph
+    changed = graph.with_(
+        nodes=tuple(scope._list.finished()),
+        types=scope.types,
+        constants=scope.constants,
+        notes=tuple(dict.fromkeys(scope.notes)),
     )
-
-
-def _apply(node: Node, scope: Scope, rules: Sequence[Rule]) -> Replacement | None:
-    for rule in rules:
-        try:
-            replacement = rule(node, scope)
-        except Refusal:
-            replacement = None
-        if replacement is not None:
-            return replacement
-        scope.abandon(node)
-    return None
+    return unique_names(prune(changed))
 
 
 def prune(graph: Graph) -> Graph:
@@ -220,14 +443,15 @@ def prune(graph: Graph) -> Graph:
 def unique_names(graph: Graph) -> Graph:
     """Number nodes of equal name; integer operators keep the name of what they stand for."""
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     chosen: dict[int, str] = {}
     order = sorted(range(len(graph.nodes)), key=lambda k: not graph.nodes[k].op.startswith("int."))
     for k in order:
         wanted = graph.nodes[k].name
-        name, count = wanted, 1
+        name = wanted
         while name in taken:
-            count += 1
-            name = f"{wanted}_{count}"
+            numbers[wanted] = numbers.get(wanted, 1) + 1
+            name = f"{wanted}_{numbers[wanted]}"
         taken.add(name)
         chosen[k] = name
     nodes = tuple(

@@ -2,24 +2,13 @@
 
 import numpy as np
 
-from accelc.compiler.graph import Graph, Node
-from accelc.compiler.rewrite import Replacement, Scope, rewrite
-
-
-def fold_batch_norm(graph: Graph) -> Graph:
-    """``Conv(x, w, b) -> BatchNormalization`` becomes ``Conv(x, w * g, (b - mean) * g + beta)``.
-
-    ``g = scale / sqrt(variance + epsilon)`` per output channel; computed in float64.
-    """
-    return rewrite(graph, _fold)
+from accelc.compiler.graph import Node
+from accelc.compiler.rewrite import Replacement, Rule, Scope
 
 
 def _fold(node: Node, scope: Scope) -> Replacement | None:
-    if (
-        node.op != "BatchNormalization"
-        or node.attrs.get("training_mode", 0)
-        or any(node.outputs[1:])
-    ):
+    """``g = scale / sqrt(variance + epsilon)`` per output channel; computed in float64."""
+    if node.attrs.get("training_mode", 0) or any(node.outputs[1:]):
         return None
     conv = scope.producer(node.inputs[0], "Conv", "ConvTranspose")
     if conv is None or not scope.sole_use(node.inputs[0]):
@@ -50,3 +39,15 @@ def _fold(node: Node, scope: Scope) -> Replacement | None:
     )
     scope.emit(conv.op, inputs, node.outputs[0], conv.attrs, name=conv.name)
     return scope.done()
+
+
+BATCH_NORM = (
+    Rule(
+        "batch-norm-into-conv",
+        "BatchNormalization(Conv(x, w, b)); likewise ConvTranspose",
+        "Conv(x, w * g, (b - mean) * g + beta)",
+        _fold,
+        ("BatchNormalization",),
+        exact=False,
+    ),
+)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from accelc.compiler.contrib import CONTRIB, short_name
-from accelc.compiler.graph import Graph, Node, TensorType
-from accelc.compiler.rewrite import Replacement, Scope, rewrite
+from accelc.compiler.graph import Node, TensorType
+from accelc.compiler.rewrite import Replacement, Rule, Scope
 
 _FLOAT = np.dtype(np.float32)
 _BINARY = {"QLinearAdd": "Add", "QLinearMul": "Mul"}
@@ -29,19 +29,7 @@ _KEPT_ATTRS = {
 }
 
 
-def decompose(graph: Graph) -> Graph:
-    """Express ``com.microsoft`` operators and sign changes as dequantize, compute, quantize.
-
-    ``QLinearSoftmax(x)`` becomes ``DequantizeLinear -> Softmax -> QuantizeLinear``;
-    ``int.signed(x)`` becomes ``DequantizeLinear(zero point 128) -> QuantizeLinear(0)`` at scale 1,
-    which is exact.
-    """
-    return rewrite(graph, _sign_change, _contrib)
-
-
 def _sign_change(node: Node, scope: Scope) -> Replacement | None:
-    if node.op not in ("int.signed", "int.unsigned"):
-        return None
     unsigned, signed = np.array(128, np.uint8), np.array(0, np.int8)
     before, after = (unsigned, signed) if node.op == "int.signed" else (signed, unsigned)
     scale = scope.add_constant(f"{node.name}/scale", np.array(1, np.float32))
@@ -68,8 +56,6 @@ def _quantize(node: Node, scope: Scope, real: str, scale: str, zero: str) -> Non
 
 
 def _contrib(node: Node, scope: Scope) -> Replacement | None:
-    if node.op not in CONTRIB:
-        return None
     name, i, out = short_name(node.op), (*node.inputs, "", "", ""), node.outputs[0]
     real_out = TensorType(scope.shape(out), _FLOAT)
     if name in _BINARY:
@@ -128,3 +114,21 @@ def _gemm(node: Node, scope: Scope, i: tuple[str, ...], out: TensorType) -> None
         scope.emit("Gemm", inputs, node.outputs[0], attrs, name=node.name)
         return
     _quantize(node, scope, scope.emit("Gemm", inputs, out, attrs, name=node.name), i[7], i[8])
+
+
+DECOMPOSITIONS = (
+    Rule(
+        "sign-change-as-conversion",
+        "int.signed(x)",
+        "QuantizeLinear(DequantizeLinear(x, 1, 128), 1, 0)",
+        _sign_change,
+        ("int.signed", "int.unsigned"),
+    ),
+    Rule(
+        "contrib-as-standard",
+        "com.microsoft.QLinearSoftmax(x) and its kin",
+        "QuantizeLinear(Softmax(DequantizeLinear(x)))",
+        _contrib,
+        tuple(sorted(CONTRIB)),
+    ),
+)

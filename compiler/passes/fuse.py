@@ -4,24 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelc.compiler.graph import Graph, Node
+from accelc.compiler.graph import Node
 from accelc.compiler.integer import AddStage, Post
-from accelc.compiler.rewrite import Replacement, Scope, rewrite
-from accelc.isa.config import AccelConfig
+from accelc.compiler.rewrite import Replacement, Rule, Scope
 
 #: Operators that can look their result up before storing it.
 _TABLE_HOSTS = ("int.conv", "int.maxpool", "int.add", "int.scale", "int.lookup")
-
-
-def fuse(graph: Graph, config: AccelConfig) -> Graph:
-    """Fuse tables, clamps and residual additions into the operators before them.
-
-    ``int.conv -> int.lookup`` becomes ``int.conv`` with ``post.table``, or with narrower clamp
-    bounds where the table is a clamp; ``int.conv, r -> int.add`` becomes ``int.conv`` with residual
-    ``r`` and ``post.add``. Every rounding of the original stays.
-    """
-    graph = rewrite(graph, _fuse_table)
-    return rewrite(graph, _fuse_residual) if config.add else graph
 
 
 def _as_clamp(table: np.ndarray) -> tuple[int, int] | None:
@@ -32,8 +20,6 @@ def _as_clamp(table: np.ndarray) -> tuple[int, int] | None:
 
 
 def _fuse_table(node: Node, scope: Scope) -> Replacement | None:
-    if node.op != "int.lookup":
-        return None
     source, out = node.inputs[0], node.outputs[0]
     table = scope.constants[node.inputs[1]]
     clamp = _as_clamp(table)
@@ -71,12 +57,11 @@ def _clamped(post: Post, low: int, high: int) -> Post:
 
 
 def _fuse_residual(node: Node, scope: Scope) -> Replacement | None:
-    if node.op != "int.add":
+    if not scope.config.add:
         return None
     post: Post = node.attrs["post"]
     assert post.add is not None
     table = node.inputs[2:]
-    positions = {id(n): k for k, n in enumerate(scope.producers.values())}
     hosts: list[tuple[int, Node, str, AddStage]] = []
     a, b = node.inputs[:2]
     swapped = replace(post.add, m1=post.add.m2, m2=post.add.m1)
@@ -86,7 +71,7 @@ def _fuse_residual(node: Node, scope: Scope) -> Replacement | None:
             continue
         inner: Post = host.attrs["post"]
         if inner.add is None and not inner.table and scope.shape(other) == scope.shape(value):
-            hosts.append((positions[id(host)], host, other, stage))
+            hosts.append((scope.position(value), host, other, stage))
     if not hosts:
         return None
     # the operand computed last: the other one is in memory by then
@@ -100,3 +85,21 @@ def _fuse_residual(node: Node, scope: Scope) -> Replacement | None:
         name=host.name,
     )
     return scope.done()
+
+
+FUSIONS = (
+    Rule(
+        "table-into-host",
+        "int.lookup(int.conv(x)); likewise pool, add, scale, lookup",
+        "int.conv(x) with a table, or with narrower bounds where the table is a clamp",
+        _fuse_table,
+        ("int.lookup",),
+    ),
+    Rule(
+        "residual-into-conv",
+        "int.add(int.conv(x), r)",
+        "int.conv(x, residual r)",
+        _fuse_residual,
+        ("int.add",),
+    ),
+)

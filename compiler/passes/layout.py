@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelc.compiler.graph import Graph, Node, TensorType
+from accelc.compiler.graph import Node, TensorType
 from accelc.compiler.integer import ConvAttrs
-from accelc.compiler.passes.cleanup import eliminate_no_ops
-from accelc.compiler.rewrite import Replacement, Scope, rewrite
+from accelc.compiler.rewrite import Replacement, Rule, Scope
 
 #: Integer operators that treat all elements alike, whatever the axes mean.
 _ELEMENTWISE = ("int.lookup", "int.add")
@@ -16,47 +15,25 @@ _VIEWS = ("Transpose", "Reshape")
 MAX_KERNEL = 255
 
 
-def cancel_views(graph: Graph) -> Graph:
-    """Remove Transpose, Reshape and sign changes that neighbouring integer operators undo.
-
-    ``int.conv -> Transpose(to NCHW) -> Transpose(to NHWC) -> int.conv`` becomes two ``int.conv``;
-    ``int.unsigned -> int.signed`` vanishes; views move past elementwise operators to meet others; a
-    flattened image before a fully connected layer becomes a convolution as large as the image.
-    """
-    for _ in range(len(graph.nodes) + 1):
-        before = graph.nodes
-        graph = eliminate_no_ops(graph)
-        graph = rewrite(
-            graph,
-            _sign_change,
-            _hoist_signed,
-            _sink_unsigned,
-            _past_elementwise,
-            _flatten_to_kernel,
-        )
-        if graph.nodes == before:
-            break
-    return graph
-
-
 def _sign_change(node: Node, scope: Scope) -> Replacement | None:
-    """Merge a sign change with its neighbour: its inverse, a quantization, a dequantization."""
-    if node.op == "int.signed":
-        inner = scope.producer(node.inputs[0], "int.unsigned")
-        if inner is not None:
-            return scope.done({node.outputs[0]: inner.inputs[0]})
-        inner = scope.producer(node.inputs[0], "QuantizeLinear")
-        if inner is not None and scope.sole_use(node.inputs[0]):
-            inputs = (*inner.inputs[:2], _shifted_zero(inner, scope))
-            scope.emit(inner.op, inputs, node.outputs[0], _without_dtype(inner), name=inner.name)
-            return scope.done()
-    if node.op == "DequantizeLinear":
-        inner = scope.producer(node.inputs[0], "int.unsigned")
-        if inner is not None:
-            inputs = (inner.inputs[0], node.inputs[1], _shifted_zero(node, scope))
-            scope.emit(node.op, inputs, node.outputs[0], node.attrs, name=node.name)
-            return scope.done()
+    """Merge a sign change with what computes its input: its inverse, or a quantization."""
+    inner = scope.producer(node.inputs[0], "int.unsigned", "QuantizeLinear")
+    if inner is not None and inner.op == "int.unsigned":
+        return scope.done({node.outputs[0]: inner.inputs[0]})
+    if inner is not None and scope.sole_use(node.inputs[0]):
+        inputs = (*inner.inputs[:2], _shifted_zero(inner, scope))
+        scope.emit(inner.op, inputs, node.outputs[0], _without_dtype(inner), name=inner.name)
+        return scope.done()
     return None
+
+
+def _signed_dequantize(node: Node, scope: Scope) -> Replacement | None:
+    inner = scope.producer(node.inputs[0], "int.unsigned")
+    if inner is None:
+        return None
+    inputs = (inner.inputs[0], node.inputs[1], _shifted_zero(node, scope))
+    scope.emit(node.op, inputs, node.outputs[0], node.attrs, name=node.name)
+    return scope.done()
 
 
 def _without_dtype(node: Node) -> dict[str, object]:
@@ -73,8 +50,6 @@ def _shifted_zero(node: Node, scope: Scope) -> str:
 
 def _hoist_signed(node: Node, scope: Scope) -> Replacement | None:
     """``view -> int.signed`` becomes ``int.signed -> view``."""
-    if node.op != "int.signed":
-        return None
     view = scope.producer(node.inputs[0], *_VIEWS)
     if view is None or not scope.sole_use(node.inputs[0]):
         return None
@@ -83,8 +58,6 @@ def _hoist_signed(node: Node, scope: Scope) -> Replacement | None:
 
 def _sink_unsigned(node: Node, scope: Scope) -> Replacement | None:
     """``int.unsigned -> view`` becomes ``view -> int.unsigned``."""
-    if node.op not in _VIEWS:
-        return None
     inner = scope.producer(node.inputs[0], "int.unsigned")
     return None if inner is None else _swap(inner, node, scope)
 
@@ -112,8 +85,6 @@ def _swap(first: Node, second: Node, scope: Scope) -> Replacement:
 
 def _past_elementwise(node: Node, scope: Scope) -> Replacement | None:
     """``view -> int.lookup`` becomes ``int.lookup -> view``; ``int.add`` of equal views too."""
-    if node.op not in _ELEMENTWISE:
-        return None
     operands = node.inputs[:2] if node.op == "int.add" else node.inputs[:1]
     views = [scope.producer(value, *_VIEWS) for value in operands]
     first = views[0]
@@ -128,7 +99,7 @@ def _past_elementwise(node: Node, scope: Scope) -> Replacement | None:
         if view.op == "Transpose" and view.attrs["perm"] != first.attrs["perm"]:
             return None
         sources.append(view.inputs[0])
-    producers = [scope.producers.get(source) for source in sources]
+    producers = [scope.producer(source) for source in sources]
     if len(scope.shape(sources[0])) != 4 or not any(
         p and p.op.startswith("int.") for p in producers
     ):
@@ -152,7 +123,7 @@ def _flatten_to_kernel(node: Node, scope: Scope) -> Replacement | None:
     ``int.conv -> [Transpose] -> Reshape(n, 1, 1, h*w*c) -> [int.resize] -> int.conv 1x1`` becomes
     ``int.conv -> [int.resize] -> int.conv h x w``, the weights reordered to ``(o, h, w, c)``.
     """
-    if node.op != "int.conv" or node.attrs["depthwise"]:
+    if node.attrs["depthwise"]:
         return None
     conv: ConvAttrs = node.attrs["conv"]
     resize = scope.producer(node.inputs[0], "int.resize")
@@ -163,7 +134,7 @@ def _flatten_to_kernel(node: Node, scope: Scope) -> Replacement | None:
     flat = scope.shape(reshaped.outputs[0])
     moved = scope.producer(reshaped.inputs[0], "Transpose")
     source = reshaped.inputs[0] if moved is None else moved.inputs[0]
-    made = scope.producers.get(source)
+    made = scope.producer(source)
     shape = scope.shape(source)
     if len(flat) != 4 or len(shape) != 4 or made is None or not made.op.startswith("int."):
         return None
@@ -195,3 +166,49 @@ def _flatten_to_kernel(node: Node, scope: Scope) -> Replacement | None:
         node.op, (value, made_weights, *node.inputs[2:]), node.outputs[0], attrs, name=node.name
     )
     return scope.done()
+
+
+LAYOUTS = (
+    Rule(
+        "cancel-signs",
+        "int.signed(int.unsigned(x)), int.signed(QuantizeLinear(x, s, z))",
+        "x, QuantizeLinear(x, s, z - 128)",
+        _sign_change,
+        ("int.signed",),
+    ),
+    Rule(
+        "signed-dequantize",
+        "DequantizeLinear(int.unsigned(x), s, z)",
+        "DequantizeLinear(x, s, z - 128)",
+        _signed_dequantize,
+        ("DequantizeLinear",),
+    ),
+    Rule(
+        "signed-before-view",
+        "int.signed(Transpose(x))",
+        "Transpose(int.signed(x))",
+        _hoist_signed,
+        ("int.signed",),
+    ),
+    Rule(
+        "unsigned-after-view",
+        "Transpose(int.unsigned(x))",
+        "int.unsigned(Transpose(x))",
+        _sink_unsigned,
+        _VIEWS,
+    ),
+    Rule(
+        "view-after-elementwise",
+        "int.lookup(Transpose(x)), int.add(Transpose(x), Transpose(y))",
+        "Transpose(int.lookup(x)), Transpose(int.add(x, y))",
+        _past_elementwise,
+        _ELEMENTWISE,
+    ),
+    Rule(
+        "flatten-to-kernel",
+        "int.conv 1x1 (Reshape(x: n x h x w x c to n x 1 x 1 x hwc))",
+        "int.conv h x w (x)",
+        _flatten_to_kernel,
+        ("int.conv",),
+    ),
+)

@@ -9,7 +9,6 @@ What a pattern computes is kept exactly, or it is left alone with a reason (``re
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from accelc.compiler.passes.match_linear import (
     lower_qlinear_matmul,
 )
 from accelc.compiler.passes.operands import Context, Target, quantize_target
-from accelc.compiler.rewrite import Refusal, Replacement, Scope, rewrite
+from accelc.compiler.rewrite import Match, Refusal, Replacement, Rule, Scope
 from accelc.isa.config import AccelConfig
 
 #: Operators that only give the data another shape or order.
@@ -47,42 +46,47 @@ _LINEAR = ("Conv", "MatMul", "Gemm")
 _AVERAGE = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 
 
-def lower(graph: Graph, config: AccelConfig) -> Graph:
-    """Replace every quantized pattern the accelerator of ``config`` can compute exactly.
-
-    ``Graph.reasons`` of the result says why the others are left.
-    """
-    graph = rewrite(graph, partial(_lower_node, config=config))
-    scope = Scope(graph)
+def explain_refusals(graph: Graph, config: AccelConfig) -> tuple[Graph, int]:
+    """``Graph.reasons`` says why the quantized patterns that are left could not be lowered."""
+    scope = Scope(graph, config)
+    entries = quantized_inputs(graph)
     reasons: dict[str, str] = {}
+    claimed: set[str] = set()
     for node in graph.nodes:
         reason = _refusal(node, config, scope)
-        if reason is not None and not starts_network(node, graph):
-            reasons.update((part.name, reason) for part in _pattern(node, scope))
-    return graph.with_(reasons=reasons)
+        if reason is not None and not entries.intersection(node.outputs):
+            reasons.update((part.name, reason) for part in _pattern(node, scope, claimed))
+    return graph.with_(reasons=reasons), len(reasons)
 
 
-def starts_network(node: Node, graph: Graph) -> bool:
-    """Whether ``node`` quantizes an input of the model, through views at most."""
-    if node.op != "QuantizeLinear":
-        return False
-    producers = graph.producer()
-    value = node.inputs[0]
-    while (inner := producers.get(value)) is not None and inner.op in VIEWS:
-        value = inner.inputs[0]
-    return value in graph.inputs
+def quantized_inputs(graph: Graph) -> frozenset[str]:
+    """Outputs of the QuantizeLinear nodes that quantize an input of the model, through views at
+    most."""
+    early = set(graph.inputs)
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.op in VIEWS and node.inputs[0] in early:
+            early.add(node.outputs[0])
+        elif node.op == "QuantizeLinear" and node.inputs[0] in early:
+            found.add(node.outputs[0])
+    return frozenset(found)
 
 
-def _pattern(root: Node, scope: Scope) -> list[Node]:
-    """The float nodes of the quantized pattern that ends in ``root``, and ``root``."""
+def _pattern(root: Node, scope: Scope, claimed: set[str]) -> list[Node]:
+    """The float nodes of the quantized pattern that ends in ``root``, and ``root``.
+
+    ``claimed`` are the names of nodes that belong to an earlier pattern, and grows.
+    """
     parts = [root]
+    claimed.add(root.name)
     pending = [root.inputs[0]] if root.op == "QuantizeLinear" else []
     while pending:
-        node = scope.producers.get(pending.pop())
-        if node is None or node in parts or node.op == "QuantizeLinear":
+        node = scope.producer(pending.pop())
+        if node is None or node.name in claimed or node.op == "QuantizeLinear":
             continue
         if node.op.startswith("int."):
             continue
+        claimed.add(node.name)
         parts.append(node)
         if node.op in ("Relu", "Clip", "Add"):
             pending.extend(node.inputs)
@@ -102,16 +106,16 @@ def _refusal(node: Node, config: AccelConfig, scope: Scope) -> str | None:
     except Refusal as reason:
         return str(reason)
     finally:
-        scope.abandon(node)
+        scope.abandon()
     return None
 
 
-def _lower_node(node: Node, scope: Scope, config: AccelConfig) -> Replacement | None:
-    rule = _ROOTS.get(short_name(node.op))
-    if rule is None:
-        return None
-    rule(Context(scope, config, node))
-    return scope.done()
+def _lowering(rule: Callable[[Context], None]) -> Match:
+    def match(node: Node, scope: Scope) -> Replacement | None:
+        rule(Context(scope, scope.config, node))
+        return scope.done()
+
+    return match
 
 
 def _quantize_linear(context: Context) -> None:
@@ -195,25 +199,91 @@ def _integer_only(rule: Callable[[Context], None]) -> Callable[[Context], None]:
     return guarded
 
 
-_ROOTS: dict[str, Callable[[Context], None]] = {
-    "QuantizeLinear": _quantize_linear,
-    "QLinearConv": lower_qlinear_conv,
-    "QLinearMatMul": lower_qlinear_matmul,
-    "QGemm": lower_qgemm,
-    "QLinearAdd": lower_qlinear_add,
-    "QLinearAveragePool": lower_qlinear_average,
-    "QLinearGlobalAveragePool": lower_qlinear_average,
-    "QLinearSigmoid": lower_qlinear_unary,
-    "QLinearLeakyRelu": lower_qlinear_unary,
-    "QLinearConcat": lower_qlinear_concat,
-    "MaxPool": _integer_only(lower_maxpool),
-    "GlobalMaxPool": _integer_only(lower_maxpool),
-    "Concat": _integer_only(lower_int_concat),
-    "Pad": _integer_only(lower_pad),
-    "Resize": _integer_only(lower_resize),
-    "Upsample": _integer_only(lower_resize),
-    "Relu": _integer_only(lower_integer_relu),
-    "Clip": _integer_only(lower_integer_relu),
-    "Max": _integer_only(lower_integer_relu),
-    "Min": _integer_only(lower_integer_relu),
-}
+#: Name, what it lowers, to what, how, and the operators whose nodes it starts from.
+_LOWERINGS: tuple[tuple[str, str, str, Callable[[Context], None], tuple[str, ...]], ...] = (
+    (
+        "lower-quantize",
+        "QuantizeLinear(f(DequantizeLinear(x)...)): f linear, a pool, sum, join or elementwise",
+        "int.conv, int.add, int.concat, int.lookup or int.scale of x",
+        _quantize_linear,
+        ("QuantizeLinear",),
+    ),
+    ("lower-qlinear-conv", "QLinearConv(x, w)", "int.conv", lower_qlinear_conv, ("QLinearConv",)),
+    (
+        "lower-qlinear-matmul",
+        "QLinearMatMul(x, w)",
+        "int.conv",
+        lower_qlinear_matmul,
+        ("QLinearMatMul",),
+    ),
+    ("lower-qgemm", "QGemm(x, w)", "int.conv", lower_qgemm, ("QGemm",)),
+    ("lower-qlinear-add", "QLinearAdd(a, b)", "int.add", lower_qlinear_add, ("QLinearAdd",)),
+    (
+        "lower-qlinear-average",
+        "QLinearAveragePool(x), QLinearGlobalAveragePool(x)",
+        "int.conv, depthwise, of ones",
+        lower_qlinear_average,
+        ("QLinearAveragePool", "QLinearGlobalAveragePool"),
+    ),
+    (
+        "lower-qlinear-unary",
+        "QLinearSigmoid(x), QLinearLeakyRelu(x)",
+        "int.lookup",
+        lower_qlinear_unary,
+        ("QLinearSigmoid", "QLinearLeakyRelu"),
+    ),
+    (
+        "lower-qlinear-concat",
+        "QLinearConcat(a, b)",
+        "int.concat",
+        lower_qlinear_concat,
+        ("QLinearConcat",),
+    ),
+    (
+        "lower-maxpool",
+        "MaxPool(x: int8), GlobalMaxPool(x: int8)",
+        "int.maxpool",
+        _integer_only(lower_maxpool),
+        ("MaxPool", "GlobalMaxPool"),
+    ),
+    (
+        "lower-concat",
+        "Concat(a: int8, b)",
+        "int.concat",
+        _integer_only(lower_int_concat),
+        ("Concat",),
+    ),
+    (
+        "lower-pad",
+        "Pad(x: int8)",
+        "int.conv, depthwise, of ones",
+        _integer_only(lower_pad),
+        ("Pad",),
+    ),
+    (
+        "lower-resize",
+        "Resize(x: int8, by whole factors, nearest), Upsample",
+        "int.resize",
+        _integer_only(lower_resize),
+        ("Resize", "Upsample"),
+    ),
+    (
+        "lower-clamp",
+        "Relu, Clip, Max, Min (x: int8)",
+        "int.lookup",
+        _integer_only(lower_integer_relu),
+        ("Relu", "Clip", "Max", "Min"),
+    ),
+)
+
+
+def _names(op: str) -> tuple[str, ...]:
+    """An operator's names in a graph: QLinear ones come from two domains."""
+    return (op, f"com.microsoft.{op}") if op.startswith(("QLinear", "QGemm")) else (op,)
+
+
+LOWER = tuple(
+    Rule(name, before, after, _lowering(rule), tuple(n for op in ops for n in _names(op)))
+    for name, before, after, rule, ops in _LOWERINGS
+)
+_ROOTS = {op: rule for _, _, _, rule, ops in _LOWERINGS for op in ops}

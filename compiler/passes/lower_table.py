@@ -51,7 +51,7 @@ def function_of_one(scope: Scope, value: str) -> tuple[str, list[Node]] | None:
     pending = [(value, False)]
     while pending:
         name, expanded = pending.pop()
-        node = scope.producers.get(name)
+        node = scope.producer(name)
         if expanded:
             if node is not None and node not in order:
                 order.append(node)

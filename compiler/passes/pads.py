@@ -2,18 +2,9 @@
 
 import numpy as np
 
-from accelc.compiler.graph import Graph, Node
+from accelc.compiler.graph import Node
 from accelc.compiler.passes.quantized import pad_value
-from accelc.compiler.rewrite import Replacement, Scope, rewrite
-
-
-def fold_pads(graph: Graph) -> Graph:
-    """``Pad(x, 0) -> Conv(pads p)`` becomes ``Conv(x, pads p + q)``; likewise pools.
-
-    The padded value must be the one the operator pads with: a real 0 for convolutions (the zero
-    point when quantized) and for averages that count padding, the lowest value for maxima.
-    """
-    return rewrite(graph, _fold)
+from accelc.compiler.rewrite import Replacement, Rule, Scope
 
 
 def spatial_pads(pad: Node, scope: Scope) -> tuple[int, ...] | None:
@@ -43,8 +34,9 @@ def spatial_pads(pad: Node, scope: Scope) -> tuple[int, ...] | None:
 
 
 def _fold(node: Node, scope: Scope) -> Replacement | None:
-    if node.op not in ("Conv", "QLinearConv", "AveragePool", "MaxPool"):
-        return None
+    """The padded value must be the one the operator pads with: a real 0 for convolutions (the zero
+    point when quantized) and for averages that count padding, the lowest value for maxima.
+    """
     if node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "") or node.attrs.get("ceil_mode", 0):
         return None
     source = node.inputs[0]
@@ -91,3 +83,14 @@ def _own_value(node: Node, dequantize: Node | None, pad: Node, scope: Scope) -> 
         return 0.0
     zero = scope.constant(quantized.inputs[2])
     return None if zero is None or zero.size != 1 else float(zero.reshape(()))
+
+
+PADS = (
+    Rule(
+        "pad-into-window",
+        "Conv(Pad(x, q), pads p); likewise QLinearConv, AveragePool, MaxPool",
+        "Conv(x, pads p + q)",
+        _fold,
+        ("Conv", "QLinearConv", "AveragePool", "MaxPool"),
+    ),
+)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelc.compiler.graph import Graph, Node, Quant, TensorType
+from accelc.compiler.graph import Node, Quant, TensorType
 from accelc.compiler.passes.operands import Operand, dequantized
-from accelc.compiler.rewrite import Refusal, Replacement, Scope, rewrite
+from accelc.compiler.rewrite import Refusal, Replacement, Rule, Scope
 
 #: Operators that only move elements of their first input, or choose among them monotonically.
 MOVEMENT = frozenset(
@@ -14,17 +14,6 @@ MOVEMENT = frozenset(
     "Gather Split Expand Tile DepthToSpace SpaceToDepth Pad".split()
 )
 _INT8 = (np.dtype(np.int8), np.dtype(np.uint8))
-
-
-def move_into_integers(graph: Graph) -> Graph:
-    """Compute data movement on integers, and drop conversions that undo each other.
-
-    ``DequantizeLinear -> Transpose`` becomes ``Transpose -> DequantizeLinear``;
-    ``Transpose -> QuantizeLinear`` becomes ``QuantizeLinear -> Transpose`` (Reshape, MaxPool, Pad
-    by 0 and other movement alike); ``DequantizeLinear -> QuantizeLinear`` of the same scale and
-    zero point vanishes.
-    """
-    return rewrite(graph, _same_quantization, _sink_dequantize, _hoist_quantize)
 
 
 def _moves(node: Node, scope: Scope) -> bool:
@@ -119,7 +108,7 @@ def _moved_axis(node: Node, scope: Scope, x: Operand) -> int | None:
 
 
 def _hoist_quantize(node: Node, scope: Scope) -> Replacement | None:
-    if node.op != "QuantizeLinear" or node.attrs.get("block_size"):
+    if node.attrs.get("block_size"):
         return None
     inner = scope.producer(node.inputs[0])
     if inner is None or not inner.inputs or not _moves(inner, scope) or len(inner.outputs) != 1:
@@ -150,8 +139,6 @@ def _hoist_quantize(node: Node, scope: Scope) -> Replacement | None:
 
 
 def _same_quantization(node: Node, scope: Scope) -> Replacement | None:
-    if node.op != "QuantizeLinear":
-        return None
     inner = scope.producer(node.inputs[0], "DequantizeLinear")
     if inner is None or node.attrs.get("block_size") or inner.attrs.get("block_size"):
         return None
@@ -171,3 +158,28 @@ def _zero(node: Node, scope: Scope) -> np.ndarray | None:
     if node.input(2):
         return scope.constant(node.inputs[2])
     return np.array(0)
+
+
+MOVEMENT_RULES = (
+    Rule(
+        "cancel-requantization",
+        "QuantizeLinear(DequantizeLinear(x, s, z), s, z)",
+        "x",
+        _same_quantization,
+        ("QuantizeLinear",),
+    ),
+    Rule(
+        "movement-on-integers",
+        "Transpose(DequantizeLinear(x)); likewise Reshape, MaxPool, Slice, Pad...",
+        "DequantizeLinear(Transpose(x))",
+        _sink_dequantize,
+        tuple(sorted(MOVEMENT)),
+    ),
+    Rule(
+        "quantize-first",
+        "QuantizeLinear(Transpose(x)); likewise other movement",
+        "Transpose(QuantizeLinear(x))",
+        _hoist_quantize,
+        ("QuantizeLinear",),
+    ),
+)

@@ -8,10 +8,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, helper, numpy_helper
 
-from accelc.compiler.frontend import build, optimize
+from accelc.compiler.frontend import build
 from accelc.compiler.graph import Graph
 from accelc.compiler.integer_reference import evaluate, run_any
 from accelc.compiler.onnx import import_model
+from accelc.compiler.passes.table import run_passes
 from accelc.isa.config import REFERENCE, AccelConfig
 
 Array = NDArray[Any]
@@ -162,7 +163,7 @@ def agree() -> Callable[..., Graph]:
                 differing, most = difference(ours, expected[output])
                 assert most <= lsb and differing <= share, f"after {name}: {differing:.2%}, {most}"
 
-        final = optimize(graph, config, observer=compare)
+        final = run_passes(graph, config, observer=compare)
         assert final.inputs == graph.inputs and final.outputs == graph.outputs
         for output in final.outputs:
             assert final.types[output].shape == graph.types[output].shape

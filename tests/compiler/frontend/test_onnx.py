@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
-from accelc.compiler.frontend import optimize
 from accelc.compiler.integer_reference import evaluate
 from accelc.compiler.onnx import import_model
+from accelc.compiler.passes.table import run_passes
 from accelc.isa.errors import AccelcError, ModelError, UnsupportedOpError
 
 MODEL = Path(__file__).parents[3] / "models" / "digits_resnet8_int8.onnx"
@@ -219,7 +219,7 @@ def test_node_cases_of_onnx_are_read_and_optimized() -> None:
         cases = collect_testcases(None)[::10]
     for case in cases:
         assert case.model is not None
-        graph = optimize(import_model(case.model))
+        graph = run_passes(import_model(case.model))
         assert graph.outputs == tuple(value.name for value in case.model.graph.output), case.name
     assert len(cases) > 100
 

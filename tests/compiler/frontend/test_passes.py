@@ -10,28 +10,22 @@ from accelc.compiler.check import check
 from accelc.compiler.graph import Graph
 from accelc.compiler.integer_reference import evaluate
 from accelc.compiler.onnx import import_model
-from accelc.compiler.passes.batch_norm import fold_batch_norm
-from accelc.compiler.passes.cleanup import eliminate_no_ops, fold_constants, share_common
-from accelc.compiler.passes.layout import cancel_views
-from accelc.compiler.passes.lower import lower
-from accelc.compiler.passes.pads import fold_pads
-from accelc.compiler.passes.quantized import move_into_integers
+from accelc.compiler.passes.table import run_passes
 from accelc.compiler.text import to_text
-from accelc.isa.config import REFERENCE
-
-Pass = Callable[[Graph], Graph]
 
 
 def ops(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes]
 
 
-def applied(b: Any, *passes: Pass, tolerance: float = 0.0) -> Graph:
+def passed(graph: Graph, *passes: str) -> Graph:
+    return run_passes(graph, order=passes)
+
+
+def applied(b: Any, *passes: str, tolerance: float = 0.0) -> Graph:
     """The graph after ``passes``, its outputs compared with those before."""
     before = check(import_model(b.model()))
-    after = before
-    for apply in passes:
-        after = check(apply(after))
+    after = passed(before, *passes)
     feeds = b.feeds()
     expected = evaluate(before, feeds)
     for name, ours in evaluate(after, feeds).items():
@@ -45,7 +39,7 @@ def test_constants_are_folded(builder: Any) -> None:
     x = b.input((2, 3), np.float32)
     total = b.node("Add", b.constant(np.float32(2)), b.constant(np.float32(3)))
     b.output(b.node("Mul", x, total), np.float32)
-    graph = applied(b, fold_constants)
+    graph = applied(b, "fold-constants")
     assert ops(graph) == ["Mul"]
     assert graph.constants[graph.nodes[0].inputs[1]] == 5
 
@@ -55,8 +49,8 @@ def test_weights_stay_integers_until_the_end(builder: Any) -> None:
     x = b.input((2, 3), np.float32)
     w, _ = b.weights((3, 4), None)
     b.output(b.node("MatMul", x, w), np.float32)
-    assert ops(applied(b, fold_constants)) == ["DequantizeLinear", "MatMul"]
-    last = applied(b, lambda graph: fold_constants(graph, dequantize=True))
+    assert ops(applied(b, "fold-constants")) == ["DequantizeLinear", "MatMul"]
+    last = applied(b, "fold-weights")
     assert ops(last) == ["MatMul"]
 
 
@@ -65,7 +59,7 @@ def test_large_results_are_not_folded(builder: Any) -> None:
     shape = b.constant(np.array([4096, 4096], np.int64))
     ones = b.node("ConstantOfShape", shape)
     b.output(b.node("ReduceSum", b.node("Mul", ones, b.input((1,), np.float32))), np.float32)
-    assert "ConstantOfShape" in ops(fold_constants(import_model(b.model())))
+    assert "ConstantOfShape" in ops(passed(import_model(b.model()), "fold-constants"))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +81,7 @@ def test_nodes_without_effect_vanish(builder: Any, make: Callable[[Any, str], st
     b = builder()
     value = make(b, b.node("Relu", b.input((2, 3, 4), np.float32)))
     b.output(b.node("Neg", b.node("Reshape", value, b.constant(np.array([2, 3, 4])))), np.float32)
-    assert ops(applied(b, eliminate_no_ops)) == ["Relu", "Neg"]
+    assert ops(applied(b, "eliminate-no-ops")) == ["Relu", "Neg"]
 
 
 def test_nodes_with_effect_stay(builder: Any) -> None:
@@ -96,7 +90,7 @@ def test_nodes_with_effect_stay(builder: Any) -> None:
     shifted = b.node("Pad", x, b.constant(np.array([0, 1, 0, 0, -1, 0], np.int64)))
     b.output(b.node("Transpose", shifted, perm=[1, 0, 2]), np.float32)
     # onnx.reference has no negative pads, so nothing is evaluated here
-    assert ops(check(eliminate_no_ops(import_model(b.model())))) == ["Pad", "Transpose"]
+    assert ops(passed(import_model(b.model()), "eliminate-no-ops")) == ["Pad", "Transpose"]
 
 
 def test_output_names_survive(builder: Any) -> None:
@@ -104,7 +98,7 @@ def test_output_names_survive(builder: Any) -> None:
     x = b.input((2, 3), np.float32)
     b.output(b.node("Identity", x, name="same"), np.float32)
     b.output(b.node("Identity", b.node("Relu", x), name="positive"), np.float32)
-    graph = applied(b, eliminate_no_ops)
+    graph = applied(b, "eliminate-no-ops")
     assert graph.outputs == ("same", "positive")
     assert ops(graph) == ["Identity", "Relu"]
 
@@ -115,7 +109,7 @@ def test_views_merge(builder: Any) -> None:
     y = b.node("Flatten", b.node("Transpose", x, perm=[0, 2, 1, 3]))
     y = b.node("Unsqueeze", y, b.constant(np.array([2], np.int64)))
     b.output(y, np.float32)
-    graph = applied(b, eliminate_no_ops)
+    graph = applied(b, "eliminate-no-ops")
     assert ops(graph) == ["Reshape"]
     assert graph.constants[graph.nodes[0].inputs[1]].tolist() == [2, 12, 1]
 
@@ -127,7 +121,7 @@ def test_equal_nodes_are_shared(builder: Any) -> None:
     y = b.node("Add", b.node("Mul", x, two), b.node("Mul", x, also_two))
     random = b.node("Add", *(b.node("RandomNormalLike", x, seed=1.0) for _ in range(2)))
     b.output(b.node("Add", y, b.node("Mul", random, b.constant(np.float32(0)))), np.float32)
-    graph = applied(b, share_common)
+    graph = applied(b, "share-common")
     assert ops(graph).count("Mul") == 2 and ops(graph).count("RandomNormalLike") == 2
 
 
@@ -147,7 +141,7 @@ def test_batch_normalization_joins_the_convolution(
     w = b.constant(b.rng.normal(size=shape).astype(np.float32))
     bias = b.constant(b.rng.normal(size=6).astype(np.float32))
     b.output(_norm(b, b.node(op, x, w, bias, group=groups), 6), np.float32)
-    graph = check(fold_batch_norm(import_model(b.model())))
+    graph = passed(import_model(b.model()), "fold-batch-norm")
     assert ops(graph) == [op]
     # onnx.reference cannot run every grouped transposed convolution, onnxruntime can
     folded = builder()
@@ -164,7 +158,7 @@ def test_batch_normalization_of_a_shared_value_stays(builder: Any) -> None:
     w = b.constant(b.rng.normal(size=(6, 4, 1, 1)).astype(np.float32))
     y = b.node("Conv", b.input((1, 4, 6, 6), np.float32), w)
     b.output(b.node("Add", y, _norm(b, y, 6)), np.float32)
-    assert "BatchNormalization" in ops(applied(b, fold_batch_norm))
+    assert "BatchNormalization" in ops(applied(b, "fold-batch-norm"))
 
 
 PADS = [0, 0, 1, 2, 0, 0, 2, 0]
@@ -193,7 +187,7 @@ def test_pads(builder: Any, op: str, attrs: dict, value: float, folds: bool, ops
     if op == "Conv":
         inputs.append(b.constant(b.rng.normal(size=(3, 4, 3, 3)).astype(np.float32)))
     b.output(b.node(op, *inputs, **attrs), np.float32)
-    assert ops(applied(b, fold_pads, tolerance=1e-5)) == ([op] if folds else ["Pad", op])
+    assert ops(applied(b, "fold-pads", tolerance=1e-5)) == ([op] if folds else ["Pad", op])
 
 
 def test_movement_leaves_the_floats(builder: Any) -> None:
@@ -202,7 +196,7 @@ def test_movement_leaves_the_floats(builder: Any) -> None:
     y = b.node("MaxPool", b.node("Transpose", x, perm=[0, 3, 1, 2]), kernel_shape=[2, 2])
     y = b.node("Reshape", y, b.constant(np.array([1, -1], np.int64)))
     b.output(b.quantize(y, 0.1, np.int8(3)))
-    graph = applied(b, move_into_integers, eliminate_no_ops)
+    graph = applied(b, "move-into-integers", "eliminate-no-ops")
     assert ops(graph) == ["Transpose", "MaxPool", "Reshape"]
 
 
@@ -211,7 +205,7 @@ def test_weights_transposed_in_float_keep_their_axis(builder: Any) -> None:
     w, _ = b.weights((6, 4), 0)
     x = b.input((2, 4), np.float32)
     b.output(b.node("MatMul", x, b.node("Transpose", w, perm=[1, 0])), np.float32)
-    graph = applied(b, move_into_integers, fold_constants)
+    graph = applied(b, "move-into-integers", "fold-constants")
     assert ops(graph) == ["DequantizeLinear", "MatMul"]
     assert graph.nodes[0].attrs["axis"] == 1
 
@@ -224,10 +218,10 @@ def test_lowering_surrounds_with_views_that_then_cancel(builder: Any) -> None:
         y = b.node("Conv", x, b.weights((4, 4, 1, 1), None)[0])
         value = b.quantize(y, 0.3, np.uint8(100))
     b.output(value, np.uint8)
-    lowered = lower(import_model(b.model()), REFERENCE)
+    lowered = passed(import_model(b.model()), "lower")
     around = ["int.signed", "Transpose", "int.conv", "Transpose", "int.unsigned"]
     assert ops(lowered) == around * 2
-    graph = cancel_views(lowered)
+    graph = passed(lowered, "choose-layout")
     assert ops(graph) == [
         "int.signed",
         "Transpose",
@@ -249,7 +243,7 @@ def test_text_of_a_lowered_graph(builder: Any) -> None:
     y = b.node("Relu", b.node("Conv", x, w, name="layer"))
     scale, zero = b.constant(np.float32(0.75)), b.constant(np.int8(-5))
     b.output(b.node("QuantizeLinear", y, scale, zero, name="result"))
-    graph = cancel_views(lower(import_model(b.model()), REFERENCE))
+    graph = passed(import_model(b.model()), "lower", "choose-layout")
     assert to_text(graph) == GOLDEN
 
 
@@ -272,7 +266,7 @@ def test_check_finds_illegal_graphs(builder: Any) -> None:
     x = b.dequantize(b.input((1, 4, 5, 5)), 0.05, np.int8(1))
     y = b.node("Conv", x, b.weights((4, 4, 3, 3))[0])
     b.output(b.quantize(y, 0.3, np.int8(0)))
-    graph = lower(import_model(b.model()), REFERENCE)
+    graph = passed(import_model(b.model()), "lower")
     check(graph)
     conv = next(n for n in graph.nodes if n.op == "int.conv")
     k = graph.nodes.index(conv)
