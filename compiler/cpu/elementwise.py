@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from accelc.compiler.cpu.expressions import OPERATORS
 from accelc.compiler.cpu.ir import Index, Kernel
 from accelc.compiler.cpu.lanes import Val
+from accelc.compiler.cpu.narrow import dtype_named, is_narrow, register_dtype, settle
 from accelc.compiler.cpu.parse import PARSERS, Operand, Parsed
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.graph import Node
@@ -89,8 +88,9 @@ def compute(operations: Sequence[Operation], values: Mapping[int, Val] | Sequenc
         operands = [
             values[~operand] if operand < 0 else results[operand] for operand in operation.operands
         ]
-        dtype = np.dtype(operation.dtype)
-        results.append(OPERATORS[operation.op](operands, operation.params, dtype))
+        dtype = dtype_named(operation.dtype)
+        result = OPERATORS[operation.op](operands, operation.params, dtype)
+        results.append(settle(result, dtype))
     return results[-1]
 
 
@@ -99,8 +99,8 @@ def emit_fused(k: Kernel, fused: Fused) -> None:
     output = k.args[-1]
     depth = len(fused.extents)
     out_strides = contiguous(fused.extents)
-    widest = max(np.dtype(name).itemsize for name, _ in fused.inputs) if fused.inputs else 4
-    widest = max([widest, *(np.dtype(o.dtype).itemsize for o in fused.operations)])
+    names = [*(name for name, _ in fused.inputs), *(o.dtype for o in fused.operations)]
+    widest = max(register_dtype(dtype_named(name)).itemsize for name in names)
     lanes = max(1, min(16, 2 * k.target.vector_bytes // widest))
     if k.target.vector_bytes <= 4:
         lanes = 1
@@ -114,7 +114,7 @@ def emit_fused(k: Kernel, fused: Fused) -> None:
         loaded = dict(known)
         for number, (name, _) in enumerate(fused.inputs):
             if level[number] == at:
-                loaded[number] = k.load(k.args[number], np.dtype(name), offsets[number])
+                loaded[number] = k.load(k.args[number], dtype_named(name), offsets[number])
         return loaded
 
     def descend(axis: int, offsets: list[Index], out: Index, known: dict[int, Val]) -> None:
@@ -145,9 +145,10 @@ def emit_fused(k: Kernel, fused: Fused) -> None:
                 if level[number] == axis:
                     start = k.iadd(offsets[number], k.imul(first, strides[axis]))
                     values[number] = k.load_strided(
-                        k.args[number], np.dtype(name), start, strides[axis], count
+                        k.args[number], dtype_named(name), start, strides[axis], count
                     )
-            k.store(compute(fused.operations, values), output, k.iadd(out, first))
+            result = compute(fused.operations, values)
+            k.store(result, output, k.iadd(out, first), dtype_named(fused.operations[-1].dtype))
 
         k.strips(fused.extents[axis], width, strip)
 
@@ -241,6 +242,8 @@ def parse_epilogue(plan: Plan, value: str, nodes: Sequence[Node]) -> Epilogue:
     inputs, operations = parse_chain(plan, nodes)
     scalars = [name for name, _ in inputs if name != value]
     if any(plan.size(name) != 1 for name in scalars) or len(scalars) != len(inputs) - 1:
+        raise NotNative("not an epilogue")
+    if any(is_narrow(plan.dtype(name)) for name in (*scalars, value, output)):
         raise NotNative("not an epilogue")
     numbers = {~number: name for number, (name, _) in enumerate(inputs)}
     order = {name: ~(1 + scalars.index(name)) for name in scalars} | {value: ~0}

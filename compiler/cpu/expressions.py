@@ -8,6 +8,13 @@ import numpy as np
 
 from accelc.compiler.cpu import functions
 from accelc.compiler.cpu.lanes import BOOL, FLOAT32, FLOAT64, INT32, INT64, Val
+from accelc.compiler.cpu.narrow import (
+    is_narrow,
+    is_narrow_float,
+    register_dtype,
+    round_to,
+    to_float32,
+)
 
 #: (operands, static parameters, element type of the output) -> result
 Operator = Callable[[Sequence[Val], tuple[Any, ...], np.dtype[Any]], Val]
@@ -135,7 +142,12 @@ def _hard_sigmoid(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val
 
 
 def _cast(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
+    """``p``: whether what does not fit an 8 bit float becomes its largest value."""
     x = v[0]
+    if is_narrow_float(d):
+        return round_to(to_float32(x), d, bool(p[0]))
+    if is_narrow(d):
+        return (functions.truncate_to_int(x, INT32) if x.is_float else x).convert(register_dtype(d))
     if not x.is_float or d.kind in "fb":
         return x.convert(d)
     if d == np.dtype(np.uint64):
@@ -273,3 +285,8 @@ OPERATORS: dict[str, Operator] = {
 }
 
 FLOATS = (FLOAT32, FLOAT64)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether elementwise operators compute on ``dtype`` as on floats; the narrow ones included."""
+    return dtype in FLOATS or is_narrow_float(dtype)

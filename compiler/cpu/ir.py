@@ -23,6 +23,7 @@ from accelc.compiler.cpu.lanes import (
     llvm_type,
     memory_type,
 )
+from accelc.compiler.cpu.narrow import carrier, decode, encode, is_narrow
 from accelc.compiler.cpu.target import Target
 
 #: An index known while building (int) or computed by the generated code (i64 value).
@@ -169,7 +170,9 @@ class Kernel:
     def load(
         self, pointer: ll.Value, dtype: np.dtype[Any], index: Index = 0, lanes: int = 1
     ) -> Val:
-        """``lanes`` consecutive elements."""
+        """``lanes`` consecutive elements; narrow types in register form."""
+        if is_narrow(dtype):
+            return decode(self.load(pointer, carrier(dtype), index, lanes), dtype)
         kind = memory_type(dtype)
         if lanes > 1:
             kind = ll.VectorType(kind, lanes)
@@ -186,6 +189,9 @@ class Kernel:
             return self.load(pointer, dtype, index, lanes)
         if isinstance(stride, int) and stride == 0:
             return self.splat(self.load(pointer, dtype, index), lanes)
+        if is_narrow(dtype):
+            raw = self.load_strided(pointer, carrier(dtype), index, stride, lanes)
+            return decode(raw, dtype)
         vector = ll.Constant(llvm_type(dtype, lanes), ll.Undefined)
         for lane in range(lanes):
             element = self.load(pointer, dtype, self.iadd(index, self.imul(stride, lane)))
@@ -213,8 +219,16 @@ class Kernel:
         mask = ll.Constant(ll.VectorType(I32, lanes), None)
         return Val(self, self.b.shuffle_vector(first, undefined, mask), scalar.dtype)
 
-    def store(self, value: Val, pointer: ll.Value, index: Index = 0) -> None:
-        """Consecutive elements from ``index`` on."""
+    def store(
+        self,
+        value: Val,
+        pointer: ll.Value,
+        index: Index = 0,
+        dtype: np.dtype[Any] | None = None,
+    ) -> None:
+        """Consecutive elements from ``index`` on, of ``dtype`` when that is a narrow type."""
+        if dtype is not None and is_narrow(dtype):
+            value = encode(value, dtype)
         dtype = value.dtype
         stored = value.convert(UINT8) if dtype == BOOL else value
         self.b.store(stored.value, self.at(pointer, dtype, index), align=dtype.itemsize)

@@ -16,7 +16,8 @@ from accelc.compiler.cpu import (
     reduce,
     resize,
 )
-from accelc.compiler.cpu.elementwise import group_nodes, is_elementwise, lower_group
+from accelc.compiler.cpu.elementwise import group_nodes, is_elementwise, lower_group, single
+from accelc.compiler.cpu.narrow import is_narrow_float
 from accelc.compiler.cpu.plan import NotNative, Plan, ReferenceCall
 from accelc.compiler.cpu.target import Target, host_target
 from accelc.compiler.graph import Graph, Node
@@ -48,7 +49,9 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
     mark, aliases = len(plan.steps), dict(plan.aliases)
     plan.current = node.name
     try:
-        if len(nodes) > 1 and nodes[0].op == "Conv":
+        if widened(plan, nodes):
+            pass
+        elif len(nodes) > 1 and nodes[0].op == "Conv":
             conv.lower_conv(plan, nodes[0], nodes[1:])
         elif is_elementwise(node):
             lower_group(plan, nodes)
@@ -60,6 +63,37 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
         del plan.steps[mark:]
         plan.aliases = aliases
         raise
+
+
+def widened(plan: Plan, nodes: Sequence[Node]) -> bool:
+    """Lower one node on narrow floats as the same on float32, with conversions around it.
+
+    Elementwise operators and those that only move elements take narrow types as they are.
+    """
+    node = nodes[0]
+    if len(nodes) > 1 or is_elementwise(node) or node.op in move.LOWERINGS:
+        return False
+    lowering = LOWERINGS.get(node.op)
+    narrow = {n for n in (*node.inputs, *node.outputs) if n and is_narrow_float(plan.dtype(n))}
+    if not narrow or lowering is None:
+        return False
+    wide: dict[str, str] = {}
+    for name in sorted(narrow):
+        known = plan.known(name)
+        if known is not None:
+            wide[name] = plan.constant(known.astype(np.float32))
+            continue
+        wide[name] = plan.temporary(plan.shape(name), np.float32)
+        if name in node.inputs:
+            single(plan, "Cast", [(name, plan.shape(name))], (True,), wide[name], plan.shape(name))
+    inputs = tuple(wide.get(name, name) for name in node.inputs)
+    outputs = tuple(wide.get(name, name) for name in node.outputs)
+    lowering(plan, node.with_(inputs=inputs, outputs=outputs))
+    for name in node.outputs:
+        if name in wide:
+            shape = plan.shape(name)
+            single(plan, "Cast", [(wide[name], shape)], (True,), name, shape)
+    return True
 
 
 def supports(node: Node, graph: Graph) -> bool:

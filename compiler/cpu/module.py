@@ -23,6 +23,7 @@ class CpuModule:
 
     Members:
         reference_nodes: names of the nodes that run through ``onnx.reference``.
+        reference_operators: their operators.
         arena_bytes: memory for all intermediate values.
     """
 
@@ -47,6 +48,7 @@ class CpuModule:
             if isinstance(step, ReferenceCall)
         }
         self.reference_nodes = [r.node.name for r in self._references.values()]
+        self.reference_operators = tuple(sorted({r.node.op for r in self._references.values()}))
         self.arena_bytes = layout.arena_bytes
         self._object = object_code if object_code is not None else layout.compile()
         try:

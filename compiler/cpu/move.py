@@ -8,15 +8,15 @@ import numpy as np
 from accelc.compiler.cpu.copies import CARRIERS, Fill, emit_fill, permute, strided_copy, table_copy
 from accelc.compiler.cpu.elementwise import broadcast_strides, contiguous
 from accelc.compiler.cpu.ir import Index, Kernel
-from accelc.compiler.cpu.lanes import INT64, NATIVE_DTYPES
+from accelc.compiler.cpu.lanes import INT64
 from accelc.compiler.cpu.parse import require, text
-from accelc.compiler.cpu.plan import NotNative, Plan
+from accelc.compiler.cpu.plan import MEMORY_DTYPES, NotNative, Plan
 from accelc.compiler.graph import Array, Node
 
 
 def native(plan: Plan, *names: str) -> None:
     for name in names:
-        require(plan.dtype(name).name in NATIVE_DTYPES, f"element type of {name}")
+        require(plan.dtype(name).name in MEMORY_DTYPES, f"element type of {name}")
 
 
 def known_ints(plan: Plan, name: str, what: str) -> list[int]:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
-from accelc.compiler.cpu.lanes import NATIVE_DTYPES
-from accelc.compiler.cpu.plan import NotNative, Plan
+from accelc.compiler.cpu.expressions import OPERATORS, is_float
+from accelc.compiler.cpu.plan import MEMORY_DTYPES, NotNative, Plan
 from accelc.compiler.graph import Node
 
 #: A value and the shape it broadcasts with.
@@ -44,7 +43,7 @@ def operands(node: Node, plan: Plan) -> tuple[Operand, ...]:
 def check_types(node: Node, plan: Plan) -> None:
     for name in (*node.inputs, *node.outputs):
         if name:
-            require(plan.dtype(name).name in NATIVE_DTYPES, f"element type of {name}")
+            require(plan.dtype(name).name in MEMORY_DTYPES, f"element type of {name}")
 
 
 def channel_view(name: str, plan: Plan, axis: int, rank: int) -> Operand:
@@ -70,7 +69,7 @@ def _floats(*attributes: tuple[str, Any]) -> Parser:
 
     def parse(node: Node, plan: Plan) -> Parsed:
         check_types(node, plan)
-        require(plan.dtype(node.inputs[0]) in FLOATS, "floats only")
+        require(is_float(plan.dtype(node.inputs[0])), "floats only")
         values = tuple(node.attrs.get(name, default) for name, default in attributes)
         values = tuple(text(v) if isinstance(v, (bytes, str)) else v for v in values)
         return Parsed(operands(node, plan), values)
@@ -81,13 +80,13 @@ def _floats(*attributes: tuple[str, Any]) -> Parser:
 def _mod(node: Node, plan: Plan) -> Parsed:
     check_types(node, plan)
     fmod = int(node.attrs.get("fmod", 0))
-    require(bool(fmod) or plan.dtype(node.inputs[0]) not in FLOATS, "float Mod needs fmod")
+    require(bool(fmod) or not is_float(plan.dtype(node.inputs[0])), "float Mod needs fmod")
     return Parsed(operands(node, plan), (fmod,))
 
 
 def _pow(node: Node, plan: Plan) -> Parsed:
     check_types(node, plan)
-    require(plan.dtype(node.inputs[0]) in FLOATS, "integer power")
+    require(is_float(plan.dtype(node.inputs[0])), "integer power")
     exponent = plan.known(node.inputs[1])
     if exponent is not None and exponent.size == 1:
         value = float(exponent.reshape(()))
@@ -115,7 +114,8 @@ def _clip(node: Node, plan: Plan) -> Parsed:
 
 def _cast(node: Node, plan: Plan) -> Parsed:
     check_types(node, plan)
-    return Parsed(((node.inputs[0], plan.shape(node.inputs[0])),), (), "Cast")
+    saturate = bool(node.attrs.get("saturate", 1))
+    return Parsed(((node.inputs[0], plan.shape(node.inputs[0])),), (saturate,), "Cast")
 
 
 def _is_inf(node: Node, plan: Plan) -> Parsed:

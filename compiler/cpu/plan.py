@@ -8,8 +8,12 @@ import numpy as np
 
 from accelc.compiler.cpu.ir import Kernel
 from accelc.compiler.cpu.lanes import NATIVE_DTYPES
+from accelc.compiler.cpu.narrow import NARROW_NAMES
 from accelc.compiler.cpu.target import Target
 from accelc.compiler.graph import Array, Graph, Node, TensorType
+
+#: Element types kernels load and store.
+MEMORY_DTYPES = NATIVE_DTYPES | NARROW_NAMES
 
 #: Writes a kernel's body; ``kernel.args`` are the pointers of the reads, then of the writes.
 #: The second argument are the kernel's static parameters: with the function they are its identity.
@@ -113,7 +117,7 @@ class Plan:
         for name in (*call.reads, *call.writes):
             if any(extent < 0 for extent in self.shape(name)):
                 raise NotNative(f"the shape of {name} depends on data")
-            if self.dtype(name).name not in NATIVE_DTYPES:
+            if self.dtype(name).name not in MEMORY_DTYPES:
                 raise NotNative(f"{name} has element type {self.dtype(name).name}")
         if any(self.size(name) for name in call.writes):
             self.steps.append(call)

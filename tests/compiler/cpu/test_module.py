@@ -112,9 +112,9 @@ def test_outputs_that_share_memory(rng: np.random.Generator) -> None:
     assert x.any()
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.complex64])
-def test_element_types_without_kernels(dtype: Any) -> None:
+def test_element_types_without_kernels() -> None:
     """Views of them are native all the same; computing goes through the reference."""
+    dtype = np.complex64
     kind = TensorType((2, 3), np.dtype(dtype))
     nodes = (
         Node("Identity", "view", ("x",), ("same",)),
