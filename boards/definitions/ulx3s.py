@@ -49,15 +49,16 @@ ULX3S_85F = Board(
     title="Radiona ULX3S with LFE5U-85F",
     family=Family.ECP5,
     platform=_ulx3s_85f,
-    # 128 of the chip's 156 multipliers; the vector unit takes 25 more. Scratchpads and on-chip
-    # memory share 208 block RAMs.
+    # 256 MACs: 48 in the chip's multipliers and 208 in LUTs, which are where their operands are;
+    # the multipliers lie in three rows across the chip. The vector unit takes 25 more of the 156.
+    # Scratchpads and on-chip memory share 208 block RAMs.
     config=AccelConfig(
         name="ulx3s-85f",
-        block_in=8,
+        block_in=16,
         block_out=16,
         bus_bytes=8,
-        inp_rows=2048,
-        wgt_rows=512,
+        inp_rows=1024,
+        wgt_rows=256,
         acc_rows=1024,
         vin_rows=1024,
         out_rows=1024,
@@ -65,7 +66,8 @@ ULX3S_85F = Board(
         vector_lanes=4,
         mult_bits=15,
     ),
-    clock_hz=62_500_000,
+    clock_hz=50_000_000,
+    options={"dsps": 48},
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,

@@ -19,11 +19,10 @@ from accelc.isa.config import AccelConfig
 OPERAND_BITS, PRODUCT_BITS = 18, 36
 
 
-def mult18x18d(a: Value, b: Value, product: Value, site: str | None = None) -> Instance:
+def mult18x18d(a: Value, b: Value, product: Value) -> Instance:
     """A signed 18 x 18 multiplier with registers at both operands and at the product.
 
     ``product`` follows the operands by two cycles; the registers always move and have no reset.
-    ``site`` is where nextpnr has to put it.
     """
     ports: dict[str, object] = {}
     for name, value, bits in (
@@ -48,44 +47,8 @@ def mult18x18d(a: Value, b: Value, product: Value, site: str | None = None) -> I
         i_SIGNEDB=1,
         i_SOURCEA=0,
         i_SOURCEB=0,
-        **({} if site is None else {"a_BEL": site}),
         **ports,
     )
-
-
-#: Multipliers of the largest device but one. More are only in the 85F, in rows 10, 34 and 58 of 13
-#: blocks that are 9 columns wide and have four multipliers each; the clock's spine is in between.
-_DSPS_45F = 72
-_BLOCKS_85F = tuple(9 * block + 2 * (block > 6) for block in range(13))
-_IN_BLOCK = ((4, "MULT18_0"), (5, "MULT18_1"), (8, "MULT18_4"), (9, "MULT18_5"))
-#: Where the eight multipliers of an output lie: row and block of two fours. Outputs that see the
-#: same window (``o`` and ``o + 8``) are neighbours. The vector unit's multipliers, which have no
-#: registers of their own, are close together in what is left of row 10.
-_OUTPUTS_85F = (
-    *(((34, 2 * o), (34, 2 * o + 1)) for o in range(6)),
-    ((10, 0), (10, 1)),
-    ((34, 12), (58, 12)),
-    *(((58, 2 * o), (58, 2 * o + 1)) for o in range(6)),
-    ((10, 2), (10, 3)),
-    ((10, 4), (10, 5)),
-)
-
-
-def floorplan(config: AccelConfig) -> list[str] | None:
-    """The site of each multiplier, output by output, where the device leaves no room for chance.
-
-    nextpnr finds no good places for multipliers when nearly all are taken, and everything else
-    follows them. ``None``: it may choose.
-    """
-    shape = (config.batch, config.block_in, config.block_out)
-    if config.macs_per_cycle <= _DSPS_45F or shape != (1, 8, 16):
-        return None
-    return [
-        f"X{_BLOCKS_85F[block] + column}/Y{row}/{name}"
-        for blocks in _OUTPUTS_85F
-        for row, block in blocks
-        for column, name in _IN_BLOCK
-    ]
 
 
 class Ecp5MacArray(MacArray):
@@ -98,7 +61,6 @@ class Ecp5MacArray(MacArray):
         super().__init__(config, levels_per_register=1, multiply_cycles=2)
         self.gated = False
         self._dsps = dsps
-        self._sites = floorplan(config)
         self._used = 0
 
     def elaborate(self, platform: object) -> Elaboratable:
@@ -108,13 +70,12 @@ class Ecp5MacArray(MacArray):
     def multiply(self, m: Module, x: Value, w: Value, en: Value, name: str) -> Value:
         if self._used == self._dsps:
             return self._multiply_in_luts(m, x, w, name)
-        site = None if self._sites is None else self._sites[self._used]
         self._used += 1
         product = Signal(PRODUCT_BITS, name=name)
         # Operands at the upper end: a sign extended over ten more bits is ten more wires.
         zeros = OPERAND_BITS - 8
         m.submodules[f"dsp_{name}"] = mult18x18d(
-            Value.cast(x) << zeros, Value.cast(w) << zeros, product, site
+            Value.cast(x) << zeros, Value.cast(w) << zeros, product
         )
         return product[2 * zeros :][:16].as_signed()
 
