@@ -10,16 +10,19 @@ import numpy as np
 
 from accelc.compiler.check import check
 from accelc.compiler.graph import Graph
-from accelc.compiler.passes.batch_norm import BATCH_NORM
+from accelc.compiler.passes.algebra import EXACT, REASSOCIATION
 from accelc.compiler.passes.common import share_constants, share_nodes
 from accelc.compiler.passes.constants import FOLD_CONSTANTS, FOLD_WEIGHTS, SHAPES
 from accelc.compiler.passes.decompose import DECOMPOSITIONS
+from accelc.compiler.passes.diamonds import DIAMONDS, REQUANTIZATIONS
 from accelc.compiler.passes.fuse import FUSIONS
 from accelc.compiler.passes.layout import LAYOUTS
 from accelc.compiler.passes.lower import LOWER, explain_refusals
-from accelc.compiler.passes.no_ops import NO_OPS, keep_output_names, remove_dead
+from accelc.compiler.passes.no_ops import NO_OPS, VIEWS, keep_output_names, remove_dead
 from accelc.compiler.passes.pads import PADS
 from accelc.compiler.passes.quantized import MOVEMENT_RULES
+from accelc.compiler.passes.scales import BATCH_NORM, SCALES
+from accelc.compiler.passes.transposes import TRANSPOSES
 from accelc.compiler.rewrite import Rule, rewrite
 from accelc.isa.config import REFERENCE, AccelConfig
 from accelc.isa.errors import ConfigError
@@ -121,15 +124,30 @@ PASSES: tuple[Pass, ...] = (
         ),
     ),
     Pass(
+        "simplify-algebra",
+        "The same numbers with less work.",
+        EXACT,
+    ),
+    Pass(
         "fold-batch-norm",
         "Batch normalization goes into the weights before it.",
         BATCH_NORM,
     ),
     Pass("fold-pads", "Padding goes into the window operator that reads it.", PADS),
     Pass(
+        "sink-transposes",
+        "Transposes move towards the outputs, where they meet and cancel.",
+        (*TRANSPOSES, *VIEWS),
+    ),
+    Pass(
         "move-into-integers",
         "Data movement is done on integers, where it neither hides nor splits quantized patterns.",
         MOVEMENT_RULES,
+    ),
+    Pass(
+        "fuse-to-post-dominator",
+        "What begins in one int8 value and meets again in one result becomes a table.",
+        DIAMONDS,
     ),
     Pass(
         "lower",
@@ -149,6 +167,11 @@ PASSES: tuple[Pass, ...] = (
         "Integer operators stay in NHWC and int8; views and sign changes between them cancel.",
         (*NO_OPS, *LAYOUTS),
     ),
+    Pass(
+        "merge-requantizations",
+        "Sums of a value and functions of it become tables, which join what computes the value.",
+        REQUANTIZATIONS,
+    ),
     Pass("fuse", "Integer operators join the one that computes their input.", FUSIONS),
     Pass(
         "decompose",
@@ -161,6 +184,16 @@ PASSES: tuple[Pass, ...] = (
         "Quantized weights of operators that stay on the CPU become floats once.",
         (FOLD_WEIGHTS,),
     ),
+    Pass(
+        "fold-scales",
+        "Scales and offsets go into the weights of the linear operator beside them.",
+        SCALES,
+    ),
+    Pass(
+        "reassociate",
+        "Constants of float expressions meet; only on the CPU, for it changes how floats round.",
+        REASSOCIATION,
+    ),
 )
 #: Names of the passes in the order they run; a pass that others make work for runs again.
 ORDER: tuple[str, ...] = (
@@ -168,18 +201,25 @@ ORDER: tuple[str, ...] = (
     "fold-constants",
     "eliminate-no-ops",
     "share-common",
+    "simplify-algebra",
     "fold-batch-norm",
     "fold-pads",
+    "sink-transposes",
     "move-into-integers",
     "fold-pads",
     "fold-constants",
+    "fuse-to-post-dominator",
     "lower",
     "choose-layout",
     "share-common",
+    "merge-requantizations",
     "fuse",
     "choose-layout",
     "decompose",
     "fold-weights",
+    "fold-batch-norm",
+    "reassociate",
+    "fold-scales",
     "eliminate-no-ops",
     "share-common",
 )
