@@ -47,6 +47,15 @@ def quantization(node: Node) -> Iterator[tuple[str, str, str]]:
                 yield node.inputs[k], node.inputs[k + 1], node.inputs[k + 2]
 
 
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an elementwise operation; what depends on an open dimension (-1) is open too."""
+    if -1 not in (*a, *b):
+        return np.broadcast_shapes(a, b)
+    rank = max(len(a), len(b))
+    pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
+    return tuple(y if x == 1 else x if y == 1 else max(x, y) for x, y in pairs)
+
+
 def infer(node: Node, types: Mapping[str, TensorType]) -> list[TensorType | None]:
     """Types of the outputs of an operator in ``CONTRIB``."""
     name = short_name(node.op)
@@ -54,11 +63,12 @@ def infer(node: Node, types: Mapping[str, TensorType]) -> list[TensorType | None
     shape: tuple[int, ...]
     match name:
         case "QLinearAdd" | "QLinearMul":
-            shape = np.broadcast_shapes(first.shape, types[node.inputs[3]].shape)
+            shape = _broadcast(first.shape, types[node.inputs[3]].shape)
         case "QLinearConcat":
             parts = [types[v].shape for v in node.inputs[2::3]]
             axis = node.attrs["axis"] % len(parts[0])
-            total = sum(part[axis] for part in parts)
+            sizes = [part[axis] for part in parts]
+            total = -1 if -1 in sizes else sum(sizes)
             shape = (*parts[0][:axis], total, *parts[0][axis + 1 :])
             return [TensorType(shape, types[node.inputs[2]].dtype)]
         case "QGemm":
@@ -74,7 +84,7 @@ def infer(node: Node, types: Mapping[str, TensorType]) -> list[TensorType | None
         case "QLinearAveragePool":
             last = node.attrs.get("channels_last", 0)
             spatial = first.shape[1:-1] if last else first.shape[2:]
-            out = pool_output(node.attrs, spatial)
+            out = (-1,) * len(spatial) if -1 in spatial else pool_output(node.attrs, spatial)
             shape = (first.shape[0], *out, first.shape[-1]) if last else (*first.shape[:2], *out)
         case _:
             shape = first.shape

@@ -64,6 +64,8 @@ class Graph:
     ``constants`` hold values known at compile time; they are neither inputs nor node outputs.
     ``notes`` is what the user should know about decisions made on their behalf, one line each;
     ``reasons`` says, by node name, why a quantized pattern could not become integer operators.
+    ``symbols`` names the open dimensions (-1) of inputs: by input, one name an axis, "" where the
+    size is fixed. Inputs without open dimensions are not in it.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Graph:
     opset: int = 0
     notes: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
+    symbols: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_(self, **changes: Any) -> "Graph":
         return replace(self, **changes)

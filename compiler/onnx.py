@@ -14,12 +14,11 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helpe
 
 from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
-from accelc.compiler.geometry import pool_output
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
-from accelc.compiler.onnx_check import check_node
 from accelc.compiler.onnx_file import one_line, read_model, require_text, tensors
-from accelc.compiler.onnx_node import OPAQUE, infer, operator_known, run, tensor_type
-from accelc.compiler.onnx_skeleton import SHAPE_CONSTANT_ELEMS, Skeleton, skeleton
+from accelc.compiler.onnx_infer import Inference
+from accelc.compiler.onnx_node import OPAQUE, UNKNOWN, operator_known, tensor_type
+from accelc.compiler.onnx_skeleton import Skeleton, skeleton
 from accelc.isa.errors import ModelError, UnsupportedOpError
 
 #: Oldest operator set read as it is; older ones gave attributes other meanings.
@@ -30,12 +29,18 @@ CHECKER_LIMIT_BYTES = 2_000_000_000
 LISTED_NODES = 8
 
 
-def import_model(model: str | Path | ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:
-    """Read an ONNX model as a ``Graph`` with static shapes.
+def import_model(
+    model: str | Path | ModelProto,
+    *,
+    dims: Mapping[str, int] | None = None,
+    dynamic: bool = False,
+) -> Graph:
+    """Read an ONNX model as a ``Graph``.
 
     ``dims`` gives symbolic dimensions their size, by name or as ``INPUT.AXIS``. A symbolic first
-    dimension (the batch) that is not named there becomes 1, and ``Graph.notes`` says so. A
-    dimension that depends on data is -1.
+    dimension (the batch) that is not named there becomes 1, and ``Graph.notes`` says so. With
+    ``dynamic`` every dimension without a size stays open instead: it is -1, as are those that
+    depend on data, and ``Graph.symbols`` has its name.
 
     Raises:
         ModelError: unreadable, malformed or inconsistent file, missing or outlying external data,
@@ -51,7 +56,7 @@ def import_model(model: str | Path | ModelProto, *, dims: Mapping[str, int] | No
     proto, opset = _modernized(_inlined(proto), _opset(proto))
     _require_known_operators(proto, opset)
     _check(proto)
-    return _Importer(proto, skeleton(proto, dims or {}), opset).graph()
+    return _Importer(proto, skeleton(proto, dims or {}, dynamic), opset).graph()
 
 
 def _opset(proto: ModelProto) -> int:
@@ -145,14 +150,12 @@ class _Importer:
         self.proto = proto
         self.skeleton = skeleton
         self.opset = opset
-        self.types: dict[str, TensorType] = {}
+        self.inference = Inference(opset)
+        self.types = self.inference.types
         self.constants: dict[str, Array] = {}
         self.nodes: list[Node] = []
-        self.names: set[str] = set()
-        #: Values of small constants and shape computations, only for shape inference.
-        self.known: dict[str, Array] = {}
-        #: Whether a shape differs from what was inferred for the whole model.
-        self.corrected = False
+        #: How often a name was wanted for a node.
+        self.names: dict[str, int] = {}
 
     def graph(self) -> Graph:
         graph = self.proto.graph
@@ -162,7 +165,7 @@ class _Importer:
             raise ModelError("sparse initializers are not supported; store the weights densely")
         inputs = [v for v in self.skeleton.proto.graph.input if v.name not in self.constants]
         for value in inputs:
-            self.types[value.name] = tensor_type(value.type) or OPAQUE
+            self.types[value.name] = tensor_type(value.type) or UNKNOWN
         inferred = self._whole_model_types()
         for node in graph.node:
             self._node(node, inferred)
@@ -178,6 +181,7 @@ class _Importer:
             outputs=outputs,
             opset=self.opset,
             notes=self.skeleton.notes,
+            symbols=self.skeleton.symbols,
         )
         return _with_quantization(result)
 
@@ -190,9 +194,7 @@ class _Importer:
 
     def _constant(self, name: str, array: Array) -> None:
         self.constants[name] = array
-        self.types[name] = TensorType(array.shape, array.dtype)
-        if array.size <= SHAPE_CONSTANT_ELEMS:
-            self.known[name] = array
+        self.inference.constant(name, array)
 
     def _whole_model_types(self) -> dict[str, onnx.TypeProto]:
         """What onnx infers for the model as a whole, including If, Loop and Scan."""
@@ -206,12 +208,22 @@ class _Importer:
 
     def _name(self, node: NodeProto) -> str:
         wanted = node.name or next((o for o in node.output if o), node.op_type)
-        name, count = wanted, 1
+        name, count = wanted, self.names.get(wanted, 0) + 1
         while name in self.names:
             count += 1
             name = f"{wanted}_{count}"
-        self.names.add(name)
+        self.names[wanted] = count
+        self.names.setdefault(name, 1)
         return name
+
+    def _declared(self, name: str) -> TensorType | None:
+        """What the model states of a value, as far as it cannot depend on open dimensions."""
+        found = tensor_type(self.skeleton.declared.get(name))
+        if found is None or found == OPAQUE:
+            return found
+        if self.skeleton.symbols:  # what is fixed here may only be fixed for the exporter's input
+            return TensorType((-1,) * len(found.shape), found.dtype)
+        return None if -1 in found.shape else found
 
     def _node(self, proto: NodeProto, inferred: dict[str, onnx.TypeProto]) -> None:
         if operator_name(proto) == "Constant":
@@ -232,68 +244,9 @@ class _Importer:
                 raise ModelError(
                     f"node {node.name!r} uses {name!r}, which nothing before it computes"
                 )
-        self._infer(node, inferred)
-        check_node(node, self.types)
+        guesses = [tensor_type(inferred.get(name)) for name in node.outputs]
+        self.inference.add(node, guesses, self._declared)
         self.nodes.append(node)
-
-    def _infer(self, node: Node, inferred: dict[str, onnx.TypeProto]) -> None:
-        outputs = [name for name in node.outputs if name]
-        if node.op in ("Shape", "Size") and -1 not in (shape := self.types[node.inputs[0]].shape):
-            # an array of the right shape without its memory
-            stand_in = np.broadcast_to(np.zeros((), np.int8), shape)
-            self.known[outputs[0]] = run(node, [stand_in], self.opset)[0]
-        elif all(not name or name in self.known for name in node.inputs) and node.inputs:
-            self._evaluate(node)
-        if all(name in self.known for name in outputs):
-            for name in outputs:
-                self.types[name] = TensorType(self.known[name].shape, self.known[name].dtype)
-            return
-        if node.op in CONTRIB:
-            types = contrib.infer(node, self.types)
-        else:
-            types = [tensor_type(inferred.get(name)) for name in node.outputs]
-            if self.corrected or not all(_static(found) for found in types):
-                types = infer(node, self.types, self.known, self.opset, types)
-            types = self._correct(node, types)
-        for name, found in zip(node.outputs, types, strict=True):
-            if name and not _static(found):
-                declared = tensor_type(self.skeleton.declared.get(name))
-                found = declared or found or OPAQUE
-            if name and found is not None:
-                self.types[name] = found
-
-    def _correct(self, node: Node, types: list[TensorType | None]) -> list[TensorType | None]:
-        """Undo what older operator sets infer for ``ceil_mode``: windows wholly in the padding.
-
-        No runtime computes them, and onnx itself does not count them from opset 22 on. Whatever
-        follows then has to be inferred anew.
-        """
-        if node.op not in ("MaxPool", "AveragePool", "LpPool") or not node.attrs.get("ceil_mode"):
-            return types
-        shape = self.types[node.inputs[0]].shape
-        if types[0] is None or -1 in shape:
-            return types
-        wanted = (*shape[:2], *pool_output(node.attrs, shape[2:]))
-        if all(found is None or found.shape == wanted for found in types):
-            return types
-        self.corrected = True
-        return [None if found is None else TensorType(wanted, found.dtype) for found in types]
-
-    def _evaluate(self, node: Node) -> None:
-        if node.op in CONTRIB or "captured" in node.attrs:
-            return
-        if node.op in ("ConstantOfShape", "Expand", "Tile", "Range", "OneHot", "EyeLike"):
-            return
-        if node.op.startswith(("Random", "Bernoulli", "Multinomial", "Sequence", "Optional")):
-            return
-        arrays = [self.known[name] if name else None for name in node.inputs]
-        try:
-            results = run(node, arrays, self.opset)
-        except ModelError:
-            return
-        for name, value in zip(node.outputs, results, strict=False):
-            if name and isinstance(value, np.ndarray) and value.size <= SHAPE_CONSTANT_ELEMS:
-                self.known[name] = value
 
 
 def _constant_value(proto: NodeProto) -> Array:
@@ -343,10 +296,6 @@ def _captured(node: NodeProto) -> tuple[str, ...]:
                 if value.name not in local:
                     names[value.name] = None
     return tuple(names)
-
-
-def _static(found: TensorType | None) -> bool:
-    return found is not None and -1 not in found.shape
 
 
 def _with_quantization(graph: Graph) -> Graph:

@@ -20,8 +20,10 @@ _DEQUANTIZE_OPSET = 19
 _SOFTMAX_OPSET = 13
 
 
-#: A sequence, an optional or a tensor of unknown rank: only ``onnx.reference`` handles them.
+#: A sequence or an optional: only ``onnx.reference`` handles them.
 OPAQUE = TensorType((-1,), np.dtype(object))
+#: A tensor of which not even the rank or the element type is known before it is computed.
+UNKNOWN = TensorType((-1, -1), np.dtype(object))
 
 
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:
@@ -51,7 +53,7 @@ def tensor_type(proto: TypeProto | None) -> TensorType | None:
     return _tensor_type(proto)
 
 
-def _elem_type(dtype: np.dtype[Any]) -> int:
+def elem_type(dtype: np.dtype[Any]) -> int:
     if dtype == np.dtype(object) or dtype.kind in "US":
         return onnx.TensorProto.STRING
     return helper.np_dtype_to_tensor_dtype(dtype)
@@ -71,7 +73,7 @@ def _split(op: str) -> tuple[str, str]:
     return domain, name
 
 
-def _opsets(opset: int) -> list[onnx.OperatorSetIdProto]:
+def opsets(opset: int) -> list[onnx.OperatorSetIdProto]:
     ml = max(s.since_version for s in onnx.defs.get_all_schemas() if s.domain == _ML_DOMAIN)
     return [helper.make_opsetid("", opset), helper.make_opsetid(_ML_DOMAIN, ml)]
 
@@ -188,7 +190,7 @@ def _evaluator(
     del proto.input[:]
     proto.input.extend(names)
     used = [
-        helper.make_tensor_value_info(name, _elem_type(np.asarray(value).dtype), np.shape(value))
+        helper.make_tensor_value_info(name, elem_type(np.asarray(value).dtype), np.shape(value))
         if not isinstance(value, list)
         else helper.make_value_info(name, TypeProto())
         for name, value in zip((*names, *captured), inputs, strict=False)
@@ -199,7 +201,7 @@ def _evaluator(
         # onnx.reference lacks the older versions, which mean the same
         opset = max(opset, _DEQUANTIZE_OPSET)
     graph = helper.make_graph([proto], "node", used, outputs)
-    model = helper.make_model(graph, opset_imports=_opsets(opset))
+    model = helper.make_model(graph, opset_imports=opsets(opset))
     try:
         return ReferenceEvaluator(model), [value.name for value in used]
     except Exception as error:
@@ -236,11 +238,11 @@ def infer(
         if value:
             found = types[value]
             shape = [None if d < 0 else d for d in found.shape]
-            protos[value] = helper.make_tensor_type_proto(_elem_type(found.dtype), shape)
+            protos[value] = helper.make_tensor_type_proto(elem_type(found.dtype), shape)
     data = {n: numpy_helper.from_array(known[n]) for n in node.inputs if n in known}
     try:
         inferred = onnx.shape_inference.infer_node_outputs(
-            schema, to_proto(node), protos, data, opset_imports=_opsets(opset)
+            schema, to_proto(node), protos, data, opset_imports=opsets(opset)
         )
     except (onnx.shape_inference.InferenceError, ValueError) as error:
         raise ModelError(

@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 from onnx import ModelProto
 
-from accelc.compiler.onnx_node import tensor_type
 from accelc.isa.errors import ModelError
 
 #: Constants up to this many elements are evaluated while shapes are inferred.
@@ -16,20 +15,27 @@ SHAPE_CONSTANT_ELEMS = 4096
 MAX_DIMENSION = (1 << 31) - 1
 
 
+#: What exporters write for a dimension they know nothing of; equal ones need not be equal sizes.
+ANONYMOUS = frozenset(("", "?", "None", "none", "-1", "unknown"))
+
+
 @dataclass(frozen=True)
 class Skeleton:
-    """A model with static inputs and without its weights, for inference.
+    """A model without its weights, for inference, whose inputs have all the sizes there are.
 
-    ``declared`` are the static types the model itself states for its outputs and inner values.
+    ``declared`` are the types the model itself states for its outputs and inner values,
+    ``symbols`` the names of the dimensions that stay open, as in ``Graph``.
     """
 
     proto: ModelProto
     declared: dict[str, onnx.TypeProto]
     notes: tuple[str, ...]
+    symbols: dict[str, tuple[str, ...]]
 
 
-def skeleton(proto: ModelProto, dims: Mapping[str, int]) -> Skeleton:
-    """Fix the dimensions of the model's inputs: by ``dims``, the batch to 1.
+def skeleton(proto: ModelProto, dims: Mapping[str, int], dynamic: bool = False) -> Skeleton:
+    """Fix the dimensions of the model's inputs: by ``dims``; of the others, unless they may stay
+    open (``dynamic``), the batch to 1.
 
     Raises:
         ModelError: a dimension without size, a name that is no dimension, an input without shape.
@@ -51,49 +57,72 @@ def skeleton(proto: ModelProto, dims: Mapping[str, int]) -> Skeleton:
     initializers = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in initializers]
     light.graph.input.extend(inputs)
-    notes = _fix_dimensions(light.graph.input[len(light.graph.input) - len(inputs) :], dims)
+    own = light.graph.input[len(light.graph.input) - len(inputs) :]
+    notes = _fix_dimensions(own, dims, dynamic)
     # Shapes stated for other values may name the symbols: inference states them afresh, and only
-    # what it cannot infer is taken from the model, if it is static there.
+    # what it cannot infer is taken from the model.
     declared: dict[str, onnx.TypeProto] = {}
     for value in (*graph.value_info, *graph.output):
-        found = tensor_type(value.type)
-        if found is not None and -1 not in found.shape:
-            declared[value.name] = value.type
+        declared[value.name] = value.type
     for value in graph.output:
         light.graph.output.add(name=value.name)
-    return Skeleton(light, declared, notes)
+    return Skeleton(light, declared, notes, _symbols(own))
+
+
+def _open_dimensions(
+    inputs: Sequence[onnx.ValueInfoProto],
+) -> dict[str, tuple[onnx.TensorShapeProto.Dimension, str]]:
+    """Dimensions without a size, and the name they go by, by their place ``INPUT.AXIS``."""
+    found: dict[str, tuple[onnx.TensorShapeProto.Dimension, str]] = {}
+    for value in inputs:
+        if not value.type.HasField("tensor_type"):
+            continue
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value") or dim.dim_value < 0:
+                place = f"{value.name}.{axis}"
+                found[place] = dim, place if dim.dim_param in ANONYMOUS else dim.dim_param
+    return found
+
+
+def _symbols(inputs: Sequence[onnx.ValueInfoProto]) -> dict[str, tuple[str, ...]]:
+    names = {place: name for place, (_, name) in _open_dimensions(inputs).items()}
+    result: dict[str, tuple[str, ...]] = {}
+    for value in inputs:
+        rank = len(value.type.tensor_type.shape.dim)
+        axes = tuple(names.get(f"{value.name}.{axis}", "") for axis in range(rank))
+        if any(axes):
+            result[value.name] = axes
+    return result
 
 
 def _fix_dimensions(
-    inputs: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]
+    inputs: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int], dynamic: bool
 ) -> tuple[str, ...]:
-    """Give every dimension of ``inputs`` its number, in place; notes about the ones chosen."""
-    tensors_only = [value for value in inputs if value.type.HasField("tensor_type")]
-    symbolic = {
-        f"{value.name}.{axis}": dim
-        for value in tensors_only
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if not dim.HasField("dim_value") or dim.dim_value < 0
-    }
-    known = {*symbolic, *(dim.dim_param for dim in symbolic.values() if dim.dim_param)}
+    """Give the dimensions of ``inputs`` their numbers, in place; notes about the ones chosen."""
+    found = _open_dimensions(inputs)
+    known = {*found, *(name for _, name in found.values())}
     if unknown := sorted(set(dims) - known):
         listed = ", ".join(repr(name) for name in sorted(known)) or "none"
         raise ModelError(f"the model has no symbolic dimension {unknown}; it has {listed}")
     batch = {
-        dim.dim_param or place
-        for place, dim in symbolic.items()
-        if place.endswith(".0") and place not in dims and dim.dim_param not in dims
+        name
+        for place, (_, name) in found.items()
+        if place.endswith(".0") and place not in dims and name not in dims and not dynamic
     }
     missing: list[str] = []
-    for place, dim in symbolic.items():
-        name = dim.dim_param
-        size = dims.get(place, dims.get(name) if name else None)
-        if size is None and (name or place) in batch:
+    for place, (dim, name) in found.items():
+        size = dims.get(place, dims.get(name))
+        if size is None and name in batch:
             size = 1
-        if size is None:
-            missing.append(f"{name!r} ({place})" if name else place)
-        else:
+        if size is not None:
             dim.dim_value = size
+        elif dynamic:
+            dim.dim_param = name
+        else:
+            missing.append(place if name == place else f"{name!r} ({place})")
     if missing:
-        raise ModelError(f"symbolic dimensions need a size (--dim NAME=N): {', '.join(missing)}")
+        raise ModelError(
+            f"symbolic dimensions need a size (--dim NAME=N): {', '.join(missing)};"
+            " for the CPU alone (--target cpu) they may stay open"
+        )
     return tuple(f"symbolic batch dimension {name!r} set to 1" for name in sorted(batch))

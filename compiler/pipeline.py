@@ -70,8 +70,11 @@ def build_graph(
     config: AccelConfig | None,
     dims: Mapping[str, int] | None = None,
 ) -> Graph:
-    """Read a model and make it integer; without accelerator as for REFERENCE."""
-    return frontend.build(model, config=config or REFERENCE, dims=dims)
+    """Read a model and make it integer; without accelerator as for REFERENCE.
+
+    Only the accelerator needs fixed shapes: without it, dimensions that have no size stay open.
+    """
+    return frontend.build(model, config=config or REFERENCE, dims=dims, dynamic=config is None)
 
 
 def _missing_unit(node: Node, config: AccelConfig) -> str | None:
@@ -116,7 +119,7 @@ def compile_model(
         model: path of an ONNX file, or an ``onnx.ModelProto``.
         target: ``vta`` for accelerator and CPU together, ``cpu`` for the CPU alone.
         config: the accelerator to compile for; needed for ``vta``, unused for ``cpu``.
-        dims: sizes of symbolic dimensions by name; a batch that is not given is 1.
+        dims: sizes of symbolic dimensions by name; for ``vta`` a batch that is not given is 1.
 
     Raises:
         ModelError, UnsupportedOpError: the model is unreadable or holds what nobody implements.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from accelc.compiler.cpu import supports
+from accelc.compiler.dynamic import representative
 from accelc.compiler.graph import Graph, Node
 from accelc.compiler.passes.lower import VIEWS, quantized_inputs
 from accelc.isa.errors import ConfigError
@@ -29,6 +30,7 @@ def placements(graph: Graph, target: str = "vta") -> Mapping[str, Placement]:
     """
     if target not in TARGETS:
         raise ConfigError(f"target must be one of {', '.join(TARGETS)}, not {target!r}")
+    graph = representative(graph)
     surroundings = Surroundings.of(graph)
     result: dict[str, Placement] = {}
     for node in graph.nodes:

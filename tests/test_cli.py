@@ -117,6 +117,21 @@ class TestCompile:
         assert_one_error(accelc(*arguments, "--dim", "batch=0"), ExitCode.USER_ERROR, "NAME=N")
         assert_one_error(accelc(*arguments, "--dim", "b=1"), ExitCode.USER_ERROR, "batch")
 
+    def test_open_dimensions(self, accelc: Any, tmp_path: Path) -> None:
+        out = tmp_path / "out.accel"
+        assert accelc("compile", MODEL, "--target", "cpu", "-o", out).code == 0
+        for size in ("3", "1", "2"):
+            result = accelc("run", out, "--on", "cpu", "--dim", f"batch={size}", "--json")
+            assert result.json["outputs"]["logits"]["shape"] == [int(size), 10]
+        images = tmp_path / "images.npy"
+        np.save(images, np.zeros((5, 1, 8, 8), np.float32))
+        given = ("run", out, "--on", "cpu", "--input", f"image={images}", "--json")
+        assert accelc(*given).json["outputs"]["logits"]["shape"] == [5, 10]
+        wrong = accelc(*given, "--dim", "batch=4")
+        assert_one_error(wrong, ExitCode.USER_ERROR, "batch=4", "has 5")
+        wrong = accelc("run", out, "--on", "cpu", "--dim", "height=4")
+        assert_one_error(wrong, ExitCode.USER_ERROR, "'height'", "'batch'")
+
     @pytest.mark.parametrize(
         ("stage", "expected"),
         [
@@ -131,10 +146,10 @@ class TestCompile:
         assert expected in result.out
 
     def test_native_stages(self, accelc: Any, tmp_path: Path) -> None:
-        result = accelc("compile", MODEL, "--target", "cpu", "--emit", "llvm")
+        result = accelc("compile", MODEL, "--target", "cpu", "--dim", "batch=1", "--emit", "llvm")
         assert "define void @" in result.out
         out = tmp_path / "net.o"
-        arguments = ("compile", MODEL, "--target", "cpu", "-o")
+        arguments = ("compile", MODEL, "--target", "cpu", "--dim", "batch=1", "-o")
         assert accelc(*arguments, out, "--emit", "obj").code == 0
         assert out.read_bytes()[:4] == b"\x7fELF"
         assert accelc(*arguments, tmp_path / "libnet.so", "--emit", "lib").code == 0
@@ -142,6 +157,8 @@ class TestCompile:
         assert "accelc_run" in (tmp_path / "libnet.h").read_text()
         wrong = accelc("compile", MODEL, "--emit", "obj", "-o", out)
         assert_one_error(wrong, ExitCode.USER_ERROR, "--target cpu")
+        wrong = accelc("compile", MODEL, "--target", "cpu", "--emit", "lib", "-o", out)
+        assert_one_error(wrong, ExitCode.USER_ERROR, "--dim batch=N")
 
     def test_bad_models_are_one_error_and_overwrite_nothing(
         self, accelc: Any, tmp_path: Path

@@ -65,20 +65,26 @@ def read_inputs(assignments: Sequence[str]) -> dict[str, Array]:
 
 
 def random_inputs(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
-    """Repeatable noise: integers over their whole range, floats standard normal."""
+    """Repeatable noise: integers over their whole range, floats standard normal; an open dimension
+    is 1.
+
+    Raises:
+        InputError: an input of an element type there is no noise for, or of no known rank.
+    """
     rng = np.random.default_rng(seed)
     arrays: dict[str, Array] = {}
     for name, kind in types.items():
         dtype = np.dtype(kind.dtype)
+        shape = tuple(1 if size < 0 else size for size in kind.shape)
         if dtype.kind in "iu":
             # index-like int32 and int64 inputs stay small
             limits = np.iinfo(dtype) if dtype.itemsize == 1 else None
             low, high = (limits.min, limits.max + 1) if limits else (0, 2)
-            arrays[name] = rng.integers(low, high, kind.shape).astype(dtype)
+            arrays[name] = rng.integers(low, high, shape).astype(dtype)
         elif dtype.kind == "b":
-            arrays[name] = rng.integers(0, 2, kind.shape).astype(dtype)
+            arrays[name] = rng.integers(0, 2, shape).astype(dtype)
         elif dtype.kind == "f":
-            arrays[name] = rng.standard_normal(kind.shape).astype(dtype)
+            arrays[name] = rng.standard_normal(shape).astype(dtype)
         else:
             raise InputError(f"cannot make random {dtype} for input {name!r}; give it with --input")
     return arrays
@@ -135,7 +141,16 @@ def read_labelled(path: Path, types: Mapping[str, TensorType], limit: int | None
         raise InputError(
             f"labelled data needs a network with samples, input {name!r} is one number"
         )
-    batch, sample = kind.shape[0], kind.shape[1:]
+    sample = kind.shape[1:]
+    if x.ndim == len(kind.shape):  # open dimensions take what there is
+        sizes = zip(sample, x.shape[1:], strict=True)
+        sample = tuple(have if want < 0 else want for want, have in sizes)
+    if -1 in sample:
+        raise InputError(
+            f"{path}: samples of {list(x.shape[1:])} leave open dimensions of {list(sample)} open;"
+            " give samples of the network's rank"
+        )
+    batch = max(kind.shape[0], 1)
     if not x.ndim or y.ndim != 1 or len(x) != len(y) or not len(x):
         raise InputError(
             f"{path}: samples x need one label each, x is {list(x.shape)}, y is {list(y.shape)}"
@@ -153,7 +168,7 @@ def read_labelled(path: Path, types: Mapping[str, TensorType], limit: int | None
         x = x.reshape(len(x), *sample)
     if x.dtype != kind.dtype:
         x = _convert(x, np.dtype(kind.dtype), path, notes)
-    return Labelled(name, x, y, batch, kind.shape, tuple(notes))
+    return Labelled(name, x, y, batch, (batch, *sample), tuple(notes))
 
 
 def _convert(x: Array, dtype: np.dtype[Any], path: Path, notes: list[str]) -> Array:

@@ -13,6 +13,7 @@ from accelc.artifact import Artifact
 from accelc.attached import FORMS, check_address, is_address, open_board
 from accelc.compiler.graph import Graph, TensorType
 from accelc.compiler.layout import Packing, pack, unpack
+from accelc.compiler.onnx_node import OPAQUE
 from accelc.compiler.pipeline import Step
 from accelc.isa.config import AccelConfig
 from accelc.isa.errors import DeviceError, DoesNotFitError, InputError
@@ -43,6 +44,9 @@ DEVICE_NAMES = (*DEVICES, "cpu")
 
 class Runner(Protocol):
     """Anything that computes a graph: the CPU back end's result has this form."""
+
+    @property
+    def reference_operators(self) -> tuple[str, ...]: ...
 
     def run(self, inputs: Mapping[str, Array]) -> Values: ...
 
@@ -133,12 +137,32 @@ def board_device(config: AccelConfig, connection: "Connection") -> Device:
 
 
 def _cpu_runner(graph: Graph) -> Runner:
+    from accelc.compiler.dynamic import DynamicModule, is_dynamic
+
+    return DynamicModule(graph, _optimized) if is_dynamic(graph) else _native(graph)
+
+
+def _optimized(graph: Graph) -> Runner:
+    """The runner of a part of a network whose shapes have just become known."""
+    from accelc.compiler.passes.table import run_passes
+
+    return _native(run_passes(graph))
+
+
+def _native(graph: Graph) -> Runner:
     from accelc.compiler.cpu import compile_graph
 
     try:
         return compile_graph(graph)
     except MemoryError as error:
         raise DoesNotFitError(f"this machine's memory does not suffice: {error}") from error
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether ``shape`` is ``wanted``, whose open dimensions (-1) take any size."""
+    return len(shape) == len(wanted) and all(
+        want in (-1, have) for want, have in zip(wanted, shape, strict=True)
+    )
 
 
 class _AcceleratorStep:
@@ -248,7 +272,7 @@ class Session:
 
     @property
     def inputs(self) -> dict[str, TensorType]:
-        """Name, shape and element type of every input."""
+        """Name, shape and element type of every input; an open dimension is -1."""
         return {name: self.graph.types[name] for name in self.graph.inputs}
 
     @property
@@ -259,6 +283,17 @@ class Session:
     def counters(self) -> tuple[Counters, ...]:
         """Of the last run, one per accelerator step in execution order."""
         return tuple(s.counters for s in self._steps if isinstance(s, _AcceleratorStep))
+
+    @property
+    def reference_operators(self) -> tuple[str, ...]:
+        """Operators that so far ran through ``onnx.reference``."""
+        found = {
+            operator
+            for step in self._steps
+            if isinstance(step, _CpuStep)
+            for operator in step.runner.reference_operators
+        }
+        return tuple(sorted(found))
 
     @property
     def cycles(self) -> int:
@@ -291,14 +326,27 @@ class Session:
                 problems.append(f"there is no input {name!r}, only {', '.join(expected)}")
                 continue
             want = expected[name]
+            if want == OPAQUE:
+                continue
             found = np.asarray(array)
-            if tuple(found.shape) != tuple(want.shape) or found.dtype != want.dtype:
+            if not _fits(found.shape, want.shape) or found.dtype != want.dtype:
                 problems.append(
-                    f"input {name!r} must be {want.dtype} {list(want.shape)}, "
+                    f"input {name!r} must be {want.dtype} {self._shape_text(name)}, "
                     f"not {found.dtype} {list(found.shape)}"
                 )
         if problems:
             raise InputError("; ".join(problems))
+        if self.graph.symbols:
+            from accelc.compiler.dynamic import sizes
+
+            sizes(self.graph, {name: np.shape(array) for name, array in inputs.items()})
+
+    def _shape_text(self, name: str) -> str:
+        """The shape of an input with the names of its open dimensions."""
+        shape = self.graph.types[name].shape
+        symbols = self.graph.symbols.get(name, ("",) * len(shape))
+        parts = [s or str(n) for n, s in zip(shape, symbols, strict=True)]
+        return f"[{', '.join(parts)}]"
 
     def run(self, inputs: Mapping[str, Array]) -> Values:
         """Run the network once.
@@ -311,7 +359,11 @@ class Session:
             DeviceError: the device reported an error; the session is usable again afterwards.
         """
         self.check_inputs(inputs)
-        values: Values = {name: np.asarray(array) for name, array in inputs.items()}
+        types = self.graph.types
+        values: Values = {
+            name: array if types[name] == OPAQUE else np.asarray(array)
+            for name, array in inputs.items()
+        }
         for step in self._steps:
             values.update(step.run(values))
         missing = [name for name in self.graph.outputs if name not in values]

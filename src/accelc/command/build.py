@@ -25,7 +25,8 @@ DIM_OPTION = click.option(
     "dims",
     metavar="NAME=N",
     multiple=True,
-    help="Size of a symbolic dimension; repeat for more. A batch that is not given is 1.",
+    help="Size of a symbolic dimension; repeat for more. Those not given stay open for the CPU; "
+    "for the accelerator a batch is then 1, others need a size.",
 )
 
 

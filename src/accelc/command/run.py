@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import click
 import numpy as np
 
 from accelc.command import console
+from accelc.command.build import parse_dims
+from accelc.compiler.graph import TensorType
 from accelc.evaluate import Batch, Difference, Tally, evaluate
 from accelc.files import require_writable, write_atomically
 from accelc.inputs import npz_bytes, random_inputs, read_inputs, read_labelled
@@ -168,6 +170,13 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
     help="Array for an input; repeat for more. Inputs not given are random.",
 )
 @click.option(
+    "--dim",
+    "dims",
+    metavar="NAME=N",
+    multiple=True,
+    help="Size of an open dimension for --data and random inputs; repeat for more.  [default: 1]",
+)
+@click.option(
     "--data",
     "--labels",
     "data",
@@ -201,6 +210,7 @@ def run_command(
     devices: list[str],
     compare: str | None,
     assignments: tuple[str, ...],
+    dims: tuple[str, ...],
     data: Path | None,
     limit: int | None,
     seed: int,
@@ -228,6 +238,7 @@ def run_command(
       accelc run net.accel --on rtl --input image=cat.npy --output out.npz
       accelc run net.accel --on functional,rtl               both must agree
       accelc run net.accel --data test.npz --limit 100       accuracy of 100 samples
+      accelc run net.accel --on cpu --dim batch=4            a network with open dimensions
       accelc run net.accel --on rtl --json | jq .layers      cycles of each layer
       accelc run net.accel --on /dev/ttyUSB0,functional      a board, checked
     """
@@ -249,12 +260,13 @@ def run_command(
         stall_per_65536=round(stall * 65536),
         seed=seed & 0x7FFF_FFFF,
     )
-    given = read_inputs(assignments)
+    given, sizes = read_inputs(assignments), parse_dims(dims)
     with contextlib.ExitStack() as opened:
         sessions = open_sessions(artifact, devices, memory)
         for session in sessions:
             opened.enter_context(session)
-        batches = _batches(sessions[0], given, data, limit, seed)
+        types = _input_types(sessions[0], given, sizes)
+        batches = _batches(sessions[0], types, given, data, limit, seed)
         with console.progress("running") as report:
             tallies, differences = evaluate(sessions, batches, [None] * len(sessions), report)
     if output is not None:
@@ -268,10 +280,31 @@ def run_command(
     return 1 if differences else 0
 
 
+def _input_types(
+    session: Session, given: Mapping[str, Any], dims: Mapping[str, int]
+) -> dict[str, TensorType]:
+    """Types of the inputs with the sizes that ``dims`` and the ``given`` inputs fix.
+
+    Raises:
+        InputError: a name that is no open dimension, or two sizes for one.
+    """
+    from accelc.compiler.dynamic import fix, sizes
+
+    known = sizes(session.graph, {n: a.shape for n, a in given.items() if n in session.inputs})
+    for name, size in dims.items():
+        if known.get(name, size) != size:
+            raise InputError(f"--dim {name}={size}, but an input has {known[name]} there")
+    return fix(session.graph, {**known, **dims})
+
+
 def _batches(
-    session: Session, given: dict[str, Any], data: Path | None, limit: int | None, seed: int
+    session: Session,
+    types: Mapping[str, TensorType],
+    given: dict[str, Any],
+    data: Path | None,
+    limit: int | None,
+    seed: int,
 ) -> Iterable[Batch]:
-    types = session.inputs
     if data is not None:
         labelled = read_labelled(data, types, limit)
         for text in labelled.notes:
