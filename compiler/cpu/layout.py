@@ -5,19 +5,20 @@ import hashlib
 import llvmlite.ir as ll
 import numpy as np
 
-from accelc.compiler.cpu.arena import ALIGNMENT, Location, align, assign, lifetimes
+from accelc.compiler.cpu.arena import Location, lifetimes
 from accelc.compiler.cpu.fallback import in_memory
 from accelc.compiler.cpu.jit import build_module, compile_object
 from accelc.compiler.cpu.lower import lower_graph
 from accelc.compiler.cpu.plan import KernelCall, ReferenceCall, copy
 from accelc.compiler.cpu.target import Target
 from accelc.compiler.graph import Array, Graph
+from accelc.compiler.memory_plan import ALIGNMENT_BYTES, aligned, plan_memory
 
 
 def aligned_buffer(size: int) -> Array:
     """``(size,)`` uint8 that starts on a cache line."""
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + size]
 
 
@@ -49,8 +50,9 @@ class Layout:
         values = [
             v for v in lifetimes(self.plan, self.locations) if in_memory(self.plan.types[v.name])
         ]
-        offsets, self.arena_bytes = assign(values)
-        for name, offset in offsets.items():
+        self.memory = plan_memory(values)
+        self.arena_bytes = self.memory.peak_bytes
+        for name, offset in self.memory.addresses.items():
             self.locations[name] = Location("arena", offset)
 
     def _place_ends(self) -> None:
@@ -81,13 +83,13 @@ class Layout:
             if key not in known:
                 known[key] = Location("constant", offset)
                 self._images.append((offset, array))
-                offset += align(max(1, array.nbytes))
+                offset += aligned(max(1, array.nbytes))
             self.locations[name] = known[key]
         self.constant_bytes = offset
 
     def constants_image(self) -> Array:
         """All constants, ``(bytes,)`` uint8."""
-        image = aligned_buffer(max(ALIGNMENT, self.constant_bytes))
+        image = aligned_buffer(max(ALIGNMENT_BYTES, self.constant_bytes))
         image[:] = 0
         for offset, array in self._images:
             image[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)

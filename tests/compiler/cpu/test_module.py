@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from accelc.compiler.cpu import CpuModule, compile_graph, supports, target_for
-from accelc.compiler.cpu.arena import Lifetime, assign
 from accelc.compiler.graph import Graph, Node, TensorType
 from accelc.compiler.integer_reference import evaluate
 from accelc.isa.errors import ArtifactError, ConfigError, InputError, UnsupportedOpError
@@ -163,23 +162,6 @@ def test_inputs_of_any_layout(rng: np.random.Generator) -> None:
     x = rng.standard_normal((9, 9, 4, 1)).astype(np.float32).transpose(3, 2, 0, 1)
     want = evaluate(graph, {"x": np.ascontiguousarray(x)})["y"]
     np.testing.assert_allclose(module.run({"x": x})["y"], want, rtol=1e-4, atol=1e-6)
-
-
-def test_arena_reuses_memory() -> None:
-    values = [
-        Lifetime("a", 1000, 0, 1),
-        Lifetime("b", 500, 1, 2),
-        Lifetime("c", 1000, 2, 3),
-        Lifetime("d", 64, 0, 3),
-    ]
-    offsets, total = assign(values)
-    spans = {v.name: (offsets[v.name], offsets[v.name] + v.size, v) for v in values}
-    for name, (start, end, value) in spans.items():
-        assert start % 64 == 0
-        for other, (low, high, second) in spans.items():
-            together = value.first <= second.last and second.first <= value.last
-            assert name == other or not together or end <= low or high <= start
-    assert total == 1024 + 512 + 64
 
 
 def other_network() -> Graph:
