@@ -40,6 +40,10 @@ class LowerOptions:
 
     #: Let first layers with few channels read their input as patches.
     patches: bool = True
+    #: Compute the inputs of a concatenation as slices of its output.
+    in_place: bool = True
+    #: Let tensors that never live together share memory.
+    share_memory: bool = True
     #: Check the finished program.
     verify: bool = True
 
@@ -49,12 +53,13 @@ class LoweredRegion:
     """A program, how each of its input and output regions is packed, and the memory plan behind it.
 
     ``packings`` is keyed by region name: graph values, and ``value@node`` for an input that a first
-    layer reads as patches.
+    layer reads as patches. ``in_place`` values need no copy: they are slices of a concatenation.
     """
 
     program: Program
     packings: Mapping[str, Packing]
     plan: MemoryPlan
+    in_place: tuple[str, ...] = ()
 
 
 def _lower_any_conv(builder: RegionBuilder, node: Node) -> None:
@@ -93,8 +98,8 @@ def lower(
     graph, layers = split_pools(graph, config)
     patched = _patched_nodes(graph, config) if options.patches else {}
     packings, names = _packings(graph, patched)
-    parts = slices(graph, config)
-    plan = plan_memory(_lifetimes(graph, packings, parts, config))
+    parts = slices(graph, config) if options.in_place else {}
+    plan = plan_memory(_lifetimes(graph, packings, parts, config), share=options.share_memory)
     if plan.peak_bytes > MAX_MEMORY_BYTES:
         raise DoesNotFitError(
             f"the network's activations take {plan.peak_bytes} bytes, instructions address "
@@ -141,7 +146,10 @@ def lower(
         verify(program)
     kept = (*input_names, *graph.outputs)
     return LoweredRegion(
-        program=program, packings={name: packings[name] for name in kept}, plan=plan
+        program=program,
+        packings={name: packings[name] for name in kept},
+        plan=plan,
+        in_place=tuple(parts),
     )
 
 

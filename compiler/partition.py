@@ -1,7 +1,7 @@
 """Splits a graph into regions that run in one piece on the accelerator or on the CPU."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -59,26 +59,46 @@ def partition(graph: Graph, places: Sequence[Place]) -> tuple[Segment, ...]:
 
 
 def subgraph(graph: Graph, nodes: Iterable[int], name: str) -> Graph:
-    """The part of ``graph`` made of ``nodes``.
+    """The part of ``graph`` made of ``nodes``; see ``subgraphs``."""
+    return subgraphs(graph, [nodes], [name])[0]
 
-    Its inputs are the values that nodes outside produce, in order of first use; its outputs those
-    that something outside reads, in order of production.
+
+def subgraphs(graph: Graph, parts: Iterable[Iterable[int]], names: Iterable[str]) -> list[Graph]:
+    """Parts of ``graph`` that have no node in common, by their nodes' indices.
+
+    A part's inputs are the values that nodes outside produce, in order of first use; its outputs
+    those that something outside reads, in order of production.
     """
-    chosen = sorted(nodes)
-    part = tuple(graph.nodes[index] for index in chosen)
-    produced = {output for node in part for output in node.outputs if output}
-    used = list(dict.fromkeys(name for node in part for name in node.inputs if name))
-    outside = set(graph.outputs)
-    for index in set(range(len(graph.nodes))).difference(chosen):
-        outside.update(graph.nodes[index].inputs)
+    listed = [sorted(nodes) for nodes in parts]
+    owner = {index: number for number, nodes in enumerate(listed) for index in nodes}
+    # who reads a value: a part's number, -1 for several parts or what belongs to none
+    reader: dict[str, int] = {}
+    for index, node in enumerate(graph.nodes):
+        number = owner.get(index, -1)
+        for value in node.inputs:
+            if reader.setdefault(value, number) != number:
+                reader[value] = -1
+    reader.update((value, -1) for value in graph.outputs)
+    return [
+        _part(graph, number, nodes, name, reader)
+        for number, (nodes, name) in enumerate(zip(listed, names, strict=True))
+    ]
+
+
+def _part(
+    graph: Graph, number: int, indices: Sequence[int], name: str, reader: Mapping[str, int]
+) -> Graph:
+    part = tuple(graph.nodes[index] for index in indices)
+    produced = {output: None for node in part for output in node.outputs if output}
+    used = dict.fromkeys(name for node in part for name in node.inputs if name)
     inputs = tuple(v for v in used if v not in produced and v not in graph.constants)
-    outputs = tuple(v for node in part for v in node.outputs if v in outside)
-    values = {*used, *produced}
+    outputs = tuple(v for v in produced if reader.get(v, number) != number)
+    values = {**used, **produced}
     return graph.with_(
         name=name,
         nodes=part,
-        types={v: t for v, t in graph.types.items() if v in values},
-        constants={v: a for v, a in graph.constants.items() if v in values},
+        types={v: graph.types[v] for v in values if v in graph.types},
+        constants={v: graph.constants[v] for v in values if v in graph.constants},
         inputs=inputs,
         outputs=outputs,
         notes=(),

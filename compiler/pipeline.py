@@ -1,8 +1,8 @@
 """The compiler from end to end: a model in, regions with programs and the graph for the CPU out."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ from accelc.compiler import frontend
 from accelc.compiler.accelerator import LOWERINGS, LowerOptions, lower
 from accelc.compiler.graph import Graph, Node
 from accelc.compiler.integer import Post
+from accelc.compiler.memory_plan import MemoryPlan
 from accelc.compiler.partition import (
     Place,
     Placement,
     multiply_accumulates,
     partition,
-    subgraph,
+    subgraphs,
 )
+from accelc.compiler.passes.table import PassReport, disabled_names
 from accelc.compiler.place import TARGETS, placements
 from accelc.compiler.verify import verify
 from accelc.isa.config import REFERENCE, AccelConfig
@@ -42,6 +44,10 @@ class Step:
     graph: Graph
     program: Program | None = None
     packings: Mapping[str, Any] | None = None
+    #: How the accelerator's activations share memory, and what needed no copy; known to whoever
+    #: compiled, not stored with the program.
+    memory: MemoryPlan | None = field(default=None, compare=False)
+    in_place: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class CompiledModel:
     steps: tuple[Step, ...]
     #: One per node of the graph, in its order.
     placements: tuple[Placement, ...]
+    #: What each pass did; known to whoever compiled, not stored.
+    passes: tuple[PassReport, ...] = field(default=(), compare=False)
 
     @property
     def macs(self) -> int:
@@ -69,12 +77,21 @@ def build_graph(
     model: str | Path | ModelProto,
     config: AccelConfig | None,
     dims: Mapping[str, int] | None = None,
+    disable: Iterable[str] = (),
+    reports: list[PassReport] | None = None,
 ) -> Graph:
     """Read a model and make it integer; without accelerator as for REFERENCE.
 
     Only the accelerator needs fixed shapes: without it, dimensions that have no size stay open.
     """
-    return frontend.build(model, config=config or REFERENCE, dims=dims, dynamic=config is None)
+    return frontend.build(
+        model,
+        config=config or REFERENCE,
+        dims=dims,
+        dynamic=config is None,
+        disable=disable,
+        reports=reports,
+    )
 
 
 def _missing_unit(node: Node, config: AccelConfig) -> str | None:
@@ -111,6 +128,7 @@ def compile_model(
     config: AccelConfig | None = None,
     *,
     dims: Mapping[str, int] | None = None,
+    disable: Iterable[str] = (),
     progress: Progress = _silent,
 ) -> CompiledModel:
     """Compile ``model`` for ``target``.
@@ -119,6 +137,7 @@ def compile_model(
         model: path of an ONNX file, or an ``onnx.ModelProto``.
         target: ``vta`` for accelerator and CPU together, ``cpu`` for the CPU alone.
         config: the accelerator to compile for; needed for ``vta``, unused for ``cpu``.
+        disable: names of passes and rules to leave out, see ``passes.table``.
         dims: sizes of symbolic dimensions by name; for ``vta`` a batch that is not given is 1.
 
     Raises:
@@ -132,20 +151,37 @@ def compile_model(
         raise ConfigError("target vta needs a configuration")
     config = config if target == "vta" else None
     progress("reading the model")
-    graph = build_graph(model, config, dims)
+    off = disabled_names(disable)
+    reports: list[PassReport] = []
+    graph = build_graph(model, config, dims, off, reports)
     placed = place_nodes(graph, target, config)
+    options = LowerOptions(
+        verify=False, in_place="join-in-place" not in off, share_memory="share-memory" not in off
+    )
     steps: list[Step] = []
     segments = partition(graph, [placement.place for placement in placed])
     regions = Counter(segment.place for segment in segments)[Place.ACCELERATOR]
-    for index, segment in enumerate(segments):
-        part = subgraph(graph, segment.nodes, f"{graph.name}.{index}")
+    parts = subgraphs(
+        graph, [s.nodes for s in segments], [f"{graph.name}.{k}" for k in range(len(segments))]
+    )
+    for segment, part in zip(segments, parts, strict=True):
         if segment.place is Place.CPU or config is None:
             steps.append(Step(Place.CPU, segment.nodes, part))
             continue
         number = sum(step.place is Place.ACCELERATOR for step in steps) + 1
         progress(f"compiling accelerator region {number} of {regions} ({len(part.nodes)} nodes)")
-        lowered = lower(part, config, options=LowerOptions(verify=False))
+        lowered = lower(part, config, options=options)
         progress(f"verifying accelerator region {number} of {regions}")
         verify(lowered.program)
-        steps.append(Step(segment.place, segment.nodes, part, lowered.program, lowered.packings))
-    return CompiledModel(target, config, graph, tuple(steps), placed)
+        steps.append(
+            Step(
+                segment.place,
+                segment.nodes,
+                part,
+                lowered.program,
+                lowered.packings,
+                lowered.plan,
+                lowered.in_place,
+            )
+        )
+    return CompiledModel(target, config, graph, tuple(steps), placed, tuple(reports))

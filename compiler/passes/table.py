@@ -223,15 +223,41 @@ ORDER: tuple[str, ...] = (
     "eliminate-no-ops",
     "share-common",
 )
+
+
+@dataclass(frozen=True)
+class BackendPass:
+    """A choice of the accelerator's back end that can be switched off."""
+
+    name: str
+    summary: str
+    before: str
+    after: str
+
+
+BACKEND: tuple[BackendPass, ...] = (
+    BackendPass(
+        "join-in-place",
+        "Copies are eliminated: a concatenation's inputs are computed where its output lies.",
+        "int.concat(int.conv(x), int.conv(y)), whole blocks of channels, nothing requantized",
+        "both convolutions write slices of one tensor",
+    ),
+    BackendPass(
+        "share-memory",
+        "Memory is planned statically: what never lives at the same time shares bytes.",
+        "one range of bytes for every activation",
+        "addresses that overlap where lifetimes do not; the report has the lower bound",
+    ),
+)
 BY_NAME = {found.name: found for found in PASSES}
 
 
 def switches() -> dict[str, str]:
-    """What can be switched off: every pass and every step, with the reason why it cannot be."""
+    """Every pass and every step, with the reason why it cannot be switched off, or nothing."""
     names = {found.name: found.needed for found in PASSES}
     for found in PASSES:
         names.update((step.name, found.needed) for step in found.steps)
-    return names
+    return names | {found.name: "" for found in BACKEND}
 
 
 def disabled_names(names: Iterable[str]) -> frozenset[str]:

@@ -13,7 +13,7 @@
 Importing this package is cheap; compilers, simulators and hardware are imported when first used.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ def compile(
     config: AccelConfig | str | PathLike[str] | None = None,
     *,
     dims: Mapping[str, int] | None = None,
+    disable: Iterable[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> "Artifact":
     """Compile an ONNX network.
@@ -45,6 +46,7 @@ def compile(
         config: which accelerator: a preset's name, the path of a JSON or TOML file, or a
             configuration; by default the reference, 1x16x16.
         dims: sizes of symbolic dimensions by name; a symbolic batch that is not given is 1.
+        disable: names of passes and rules to leave out; ``accelc passes`` lists them.
         progress: called with a phrase when a stage begins.
 
     Raises:
@@ -56,7 +58,9 @@ def compile(
 
     resolved = resolve(config)
     report = progress or (lambda _: None)
-    return Artifact(compile_model(model, target, resolved, dims=dims, progress=report))
+    return Artifact(
+        compile_model(model, target, resolved, dims=dims, disable=disable, progress=report)
+    )
 
 
 def load(

@@ -18,7 +18,7 @@ from typing import Any
 
 import accelc
 from accelc.compiler.layout import Packing
-from accelc.compiler.partition import Place, subgraph
+from accelc.compiler.partition import Place, subgraphs
 from accelc.compiler.pipeline import CompiledModel, Step
 from accelc.compiler.place import TARGETS
 from accelc.files import write_atomically
@@ -235,9 +235,10 @@ def _read_model(archive: zipfile.ZipFile, manifest: dict[str, Any], name: str) -
     reader = Reader(archive.read("arrays.bin"))
     graph = reader.decode(form["graph"])
     steps: list[Step] = []
-    for index, entry in enumerate(manifest["steps"]):
-        nodes, place = tuple(entry["nodes"]), Place[entry["place"]]
-        part = subgraph(graph, nodes, f"{graph.name}.{index}")
+    members = [tuple(entry["nodes"]) for entry in manifest["steps"]]
+    parts = subgraphs(graph, members, [f"{graph.name}.{k}" for k in range(len(members))])
+    for index, (entry, part) in enumerate(zip(manifest["steps"], parts, strict=True)):
+        nodes, place = members[index], Place[entry["place"]]
         program, packings = None, None
         if (entry["program"] is not None) != (place is Place.ACCELERATOR):
             raise ValueError(f"step {index} is on the {place.name}, its program {entry['program']}")

@@ -1,9 +1,13 @@
-"""What a run cost, as one object for scripts; tables for people are made from it."""
+"""What a compilation or a run was, as one object for scripts; tables are made from it."""
 
 import dataclasses
 from typing import Any
 
+from accelc.artifact import Artifact
+from accelc.compiler.partition import Place
+from accelc.compiler.pipeline import Step
 from accelc.isa.spec import Unit
+from accelc.predict import predict_program
 from accelc.session import TIMED, Session
 from accelc.sim.device import Counters
 
@@ -47,3 +51,43 @@ def run_report(session: Session) -> dict[str, Any]:
         "counters": [_counters_dict(counters) for counters in session.counters],
         "layers": layers,
     }
+
+
+def compile_report(artifact: Artifact) -> dict[str, Any]:
+    """What each pass did, and each region of the result; right after the compilation."""
+    model = artifact.model
+    places = {place: sum(p.place is place for p in model.placements) for place in Place}
+    return {
+        "network": model.graph.name,
+        "target": model.target,
+        "config": None if model.config is None else model.config.name,
+        "nodes": {str(place): count for place, count in places.items()},
+        "macs": model.macs,
+        "notes": list(model.graph.notes),
+        "passes": [dataclasses.asdict(report) for report in model.passes],
+        "regions": [_region_dict(step) for step in model.steps],
+    }
+
+
+def _region_dict(step: Step) -> dict[str, Any]:
+    """One region; ``activation_bytes`` is what the memory plan takes, with the least that any
+    plan could take beside it."""
+    result: dict[str, Any] = {"place": str(step.place), "nodes": len(step.nodes)}
+    if step.program is None:
+        return result
+    counters, layers = predict_program(step.program)
+    macs = sum(layer.macs for layer in layers)
+    peak = counters.cycles * step.program.config.macs_per_cycle
+    result |= {
+        "instructions": len(step.program.instructions),
+        "memory_bytes": step.program.memory_bytes,
+        "in_place": list(step.in_place),
+        "predicted_cycles": counters.cycles,
+        "predicted_utilisation": macs / peak if peak else 0.0,
+    }
+    if step.memory is not None:
+        result |= {
+            "activation_bytes": step.memory.peak_bytes,
+            "activation_bytes_at_least": step.memory.lower_bound_bytes,
+        }
+    return result

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from accelc.command import console
+from accelc.command.passes import DISABLE_OPTION
 from accelc.files import require_writable, write_atomically
 from accelc.isa.errors import InputError
 
@@ -89,26 +90,31 @@ EMITTERS: dict[str, Callable[["Artifact", str], Files]] = {
 _SUFFIXES = {"artifact": ".accel", "c": ".c", "obj": ".o", "lib": ".so"}
 
 
-def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
+def compile_summary(artifact: "Artifact", report: dict[str, Any], output: Path) -> list[str]:
     """What was compiled and where it runs, in words."""
     from accelc.compiler.partition import Place
-    from accelc.predict import predict_program
 
     model = artifact.model
-    on = {place: sum(p.place is place for p in model.placements) for place in Place}
     lines = [
-        f"{output}: {on[Place.ACCELERATOR]} nodes on the accelerator"
+        f"{output}: {report['nodes']['accelerator']} nodes on the accelerator"
         + (f" {model.config.name}" if model.config else "")
-        + f", {on[Place.CPU]} on the CPU; {console.count(model.macs)} MACs"
+        + f", {report['nodes']['cpu']} on the CPU; {console.count(model.macs)} MACs"
     ]
-    for program in artifact.programs:
-        counters, layers = predict_program(program)
-        macs = sum(layer.macs for layer in layers)
-        used = macs / (counters.cycles * program.config.macs_per_cycle)
-        memory, cycles = console.size(program.memory_bytes), console.count(counters.cycles)
+    for region in report["regions"]:
+        if "instructions" not in region:
+            continue
+        memory, cycles = (
+            console.size(region["memory_bytes"]),
+            console.count(region["predicted_cycles"]),
+        )
+        planned, least = (
+            console.size(region[key]) for key in ("activation_bytes", "activation_bytes_at_least")
+        )
         lines += [
-            f"program: {len(program.instructions)} instructions, {memory} of memory, verified",
-            f"predicted: {cycles} cycles, matrix unit used {console.percent(used)}",
+            f"program: {region['instructions']} instructions, {memory} of memory, verified; "
+            f"activations take {planned}, at least {least} in any plan",
+            f"predicted: {cycles} cycles, matrix unit used "
+            f"{console.percent(region['predicted_utilisation'])}",
         ]
     if model.config is not None:
         lines += [
@@ -117,6 +123,18 @@ def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
             if p.place is Place.CPU
         ]
     return lines
+
+
+def pass_table(report: dict[str, Any]) -> Any:
+    """What each pass did, as a table."""
+    rows = [
+        [p["name"], console.count(p["nodes_before"]), console.count(p["nodes_after"]),
+         f"{p['milliseconds']:.1f}",
+         ", ".join(f"{rule} {count}" for rule, count in p["fired"].items())]
+        for p in report["passes"]
+    ]  # fmt: skip
+    columns = ("pass", ">nodes before", ">after", ">ms", "~rules that fired, how often")
+    return console.table("passes", columns, rows)
 
 
 @click.command("compile")
@@ -140,6 +158,9 @@ def compile_summary(artifact: "Artifact", output: Path) -> list[str]:
     "the plain core: C source and header. llvm, obj and lib are the CPU's code: lib is a shared "
     "library with a C header, obj its instructions without the constants.",
 )
+@DISABLE_OPTION
+@click.option("--report", "with_report", is_flag=True, help="Say what each pass did.")
+@click.option("--json", "as_json", is_flag=True, help="Print that report as one JSON object.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def compile_command(
     model: Path,
@@ -148,6 +169,9 @@ def compile_command(
     config: str | None,
     dims: tuple[str, ...],
     emit: str,
+    disable: tuple[str, ...],
+    with_report: bool,
+    as_json: bool,
     quiet: bool,
 ) -> None:
     """Compile MODEL, an ONNX file, into an .accel file.
@@ -166,14 +190,19 @@ def compile_command(
       accelc compile net.onnx --emit graph           read what became of the network
       accelc compile net.onnx --emit c -o net.c      net.c and net.h, see docs/integration.md
       accelc compile net.onnx --target cpu --emit obj -o net.o
+      accelc compile net.onnx --report               what the passes did, see docs/passes.md
     """
     import accelc
 
     sizes = parse_dims(dims)
+    if as_json and output is None and emit not in _SUFFIXES:
+        raise InputError(f"--json and --emit {emit} both print; name a file for one with -o")
     if output is not None:
         require_writable(output)
     with console.progress("reading the model") as report:
-        artifact = accelc.compile(model, target, config, dims=sizes, progress=report)
+        artifact = accelc.compile(
+            model, target, config, dims=sizes, disable=disable, progress=report
+        )
         report("writing")
         destination = output or Path(model.stem + _SUFFIXES.get(emit, ""))
         files = EMITTERS[emit](artifact, destination.stem)
@@ -187,8 +216,16 @@ def compile_command(
     for suffix, content in files.items():
         write_atomically(destination.with_suffix(suffix), content)
     write_atomically(destination, main)
-    if not quiet and emit == "artifact":
-        console.show(*compile_summary(artifact, destination))
+    if as_json:
+        from accelc.report import compile_report
+
+        console.print_json({"output": str(destination), **compile_report(artifact)})
+    elif not quiet and emit == "artifact":
+        from accelc.report import compile_report
+
+        summary = compile_report(artifact)
+        console.show(*([pass_table(summary)] if with_report else []))
+        console.show(*compile_summary(artifact, summary, destination))
     elif not quiet:
         written = [destination, *(destination.with_suffix(suffix) for suffix in files)]
         console.show(f"wrote {' and '.join(map(str, written))}")
