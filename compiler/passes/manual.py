@@ -24,9 +24,9 @@ The graph is checked before and after every pass. Each pass, and each rule of it
     accelc passes                             this table
 
 A rule rewrites one node and those around it; a *walk* looks at the whole graph once. Rules run from
-a queue: what a replacement touches is looked at again, nothing else, so that no pass takes more than
-time linear in the nodes and in what it changes. Rules marked *rounds* change how floats round:
-results stay within 1e-4, relative. All others keep every number as it is.
+a queue: what a replacement touches is looked at again, nothing else, so that the time of a pass is
+linear in the nodes and in what it changes. Rules marked *rounds* change how floats round: results
+stay within 1e-4, relative. All others keep every number as it is.
 """
 _BACKEND = """## back end
 

@@ -103,18 +103,16 @@ def compile_summary(artifact: "Artifact", report: dict[str, Any], output: Path) 
     for region in report["regions"]:
         if "instructions" not in region:
             continue
-        memory, cycles = (
-            console.size(region["memory_bytes"]),
-            console.count(region["predicted_cycles"]),
+        memory, planned, least = (
+            console.size(region[key])
+            for key in ("memory_bytes", "activation_bytes", "activation_bytes_at_least")
         )
-        planned, least = (
-            console.size(region[key]) for key in ("activation_bytes", "activation_bytes_at_least")
-        )
+        cycles = console.count(region["predicted_cycles"])
+        used = console.percent(region["predicted_utilisation"])
         lines += [
-            f"program: {region['instructions']} instructions, {memory} of memory, verified; "
-            f"activations take {planned}, at least {least} in any plan",
-            f"predicted: {cycles} cycles, matrix unit used "
-            f"{console.percent(region['predicted_utilisation'])}",
+            f"program: {region['instructions']} instructions, {memory} of memory, verified",
+            f"activations: {planned} as planned, no plan could do with less than {least}",
+            f"predicted: {cycles} cycles, matrix unit used {used}",
         ]
     if model.config is not None:
         lines += [

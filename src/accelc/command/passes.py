@@ -20,8 +20,8 @@ DISABLE_OPTION = click.option(
 def passes(name: str | None, as_json: bool) -> None:
     """List the passes that make a network faster, in the order they run, with what they rewrite.
 
-    With NAME only that pass. Every pass and rule can be left out of a compilation, to see what it is
-    good for, or whether it is to blame; the same table is in docs/passes.md.
+    With NAME only that pass. Every pass and rule can be left out of a compilation, to see what it
+    is good for, or whether it is to blame; the same table is in docs/passes.md.
 
     \b
     Examples:
