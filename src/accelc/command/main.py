@@ -15,6 +15,7 @@ from accelc.command.explain import config, inspect, verify, verilog
 from accelc.command.link import flash, selftest
 from accelc.command.mlperf import mlperf
 from accelc.command.passes import passes
+from accelc.command.quantize import quantize
 from accelc.command.run import run_command
 from accelc.isa.errors import AccelcError, DeviceError, TimingError, ToolError
 
@@ -71,7 +72,7 @@ def cli(show_traceback: bool) -> None:
 
 for command in (
     compile_command, run_command, inspect, verify, asm, disasm, verilog, config, demo, boards,
-    build, flash, selftest, mlperf, passes,
+    build, flash, selftest, mlperf, quantize, passes,
 ):  # fmt: skip
     cli.add_command(command)
 
