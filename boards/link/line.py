@@ -20,7 +20,8 @@ from accelc.boards.link.protocol import (
 
 #: Answers are waited for at least this long: USB adapters deliver every 16 ms.
 MIN_TIMEOUT_SECONDS = 0.05
-_FIRST_LATENCY_SECONDS = 0.1
+#: What an answer takes before any came.
+FIRST_LATENCY_SECONDS = 0.1
 _LONGEST_ANSWER = RESPONSE_HEADER.size + READ_BYTES + RESPONSE_TRAILER.size + CRC_BYTES
 #: Bytes kept of what arrived last, to tell what it is if it is not answers.
 _KEPT_BYTES = 256
@@ -53,7 +54,7 @@ class Nothing(enum.Enum):
 class Line:
     """Frames to and from a port, and how long answers take."""
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: Port, latency: float = FIRST_LATENCY_SECONDS) -> None:
         self.port = port
         self.statistics = LineStatistics()
         #: The last bytes received, and what was sent last.
@@ -61,8 +62,8 @@ class Line:
         self._deframer = Deframer(_LONGEST_ANSWER)
         self._ready: deque[Response] = deque()
         #: Seconds an answer takes, and how far that varies.
-        self.latency = _FIRST_LATENCY_SECONDS
-        self._jitter = _FIRST_LATENCY_SECONDS / 2
+        self.latency = latency
+        self._jitter = latency / 2
 
     def send(self, requests: Iterable[Request]) -> None:
         frames = [request.encode() for request in requests]

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from accelc.boards.link.line import Line, LineStatistics, Nothing
+from accelc.boards.link.line import FIRST_LATENCY_SECONDS, Line, LineStatistics, Nothing
 from accelc.boards.link.port import Port, PortGone
 from accelc.boards.link.protocol import (
     BOARD_REQUESTS,
@@ -31,6 +31,8 @@ from accelc.isa.errors import DeviceError
 MAX_WINDOW = 32
 #: The smallest pieces that a line with many errors is given.
 _MIN_PIECE_BYTES = 16
+#: Part of the patience that an answer is thought to take before any came.
+_LATENCY_PART = 1 / 100
 #: Times a READ is sent before it is cut.
 _CUT_AFTER = 2
 _TAGS = 1 << 16
@@ -52,7 +54,9 @@ class Requester:
     """
 
     def __init__(self, port: Port, *, patience: float = 5.0) -> None:
-        self.line = Line(port)
+        # Whoever is patient has a slow board, a simulated one, which should not be asked again and
+        # again before it can have answered.
+        self.line = Line(port, max(FIRST_LATENCY_SECONDS, patience * _LATENCY_PART))
         self.name = port.name
         self._patience = patience
         self._session = NO_SESSION
