@@ -32,9 +32,12 @@ class _Area:
 class _Generator:
     """Draws instructions one at a time and keeps what each scratchpad holds."""
 
-    def __init__(self, config: AccelConfig, rng: np.random.Generator) -> None:
+    def __init__(
+        self, config: AccelConfig, rng: np.random.Generator, source_bytes: int = _SOURCE_BYTES
+    ) -> None:
         self.config = config
         self.rng = rng
+        self.source_bytes = source_bytes
         self.instructions: list[Instruction] = []
         self.areas: dict[Space, _Area] = {}
         for space in Space:
@@ -94,9 +97,9 @@ class _Generator:
             return None
         stride1 = self.aligned(0, 2 * n0 * nbytes)
         stride2 = self.aligned(0, 2 * n0 * n1 * nbytes)
-        low, high = 0, _SOURCE_BYTES
+        low, high = 0, self.source_bytes
         if chosen not in (Buffer.PRM,) and self.chance(0.2):
-            low, high = _SOURCE_BYTES, _SOURCE_BYTES + _TARGET_BYTES
+            low, high = high, high + _TARGET_BYTES
         if chosen is Buffer.PRM:
             # Parameters come from entries made for them, a whole number of entries apart.
             low, stride1, stride2 = high - self.prm_bytes, n0 * nbytes, n0 * n1 * nbytes
@@ -224,7 +227,7 @@ class _Generator:
             return None
         return Store(
             row=area.first + self.between(0, area.rows - rows),
-            dram=self.aligned(_SOURCE_BYTES, _SOURCE_BYTES + _TARGET_BYTES - span),
+            dram=self.aligned(self.source_bytes, self.source_bytes + _TARGET_BYTES - span),
             n0=n0,
             n1=n1,
             n2=n2,
@@ -261,8 +264,8 @@ class _Generator:
             row = 0
             while row < goal:
                 count = self.between(1, goal - row)
-                low = _SOURCE_BYTES - self.prm_bytes if buffer is Buffer.PRM else 0
-                free = _SOURCE_BYTES - low - count * nbytes
+                low = self.source_bytes - self.prm_bytes if buffer is Buffer.PRM else 0
+                free = self.source_bytes - low - count * nbytes
                 dram = low + self.between(0, free // nbytes) * nbytes
                 self.accept(Load(buffer=buffer, row=area.first + row, dram=dram, n0=count))
                 row += count
@@ -286,7 +289,7 @@ class _Generator:
                 count -= 1
 
 
-def _source(config: AccelConfig, rng: np.random.Generator, prm_bytes: int) -> bytes:
+def _source(config: AccelConfig, rng: np.random.Generator, nbytes: int, prm_bytes: int) -> bytes:
     """Noise to load; its end holds parameter entries whose results are not all saturated."""
     entries = prm_bytes // 8
     bits = rng.integers(1, config.mult_bits + 1, entries)
@@ -300,31 +303,33 @@ def _source(config: AccelConfig, rng: np.random.Generator, prm_bytes: int) -> by
         rng.integers(-(1 << 31), 1 << 31, entries),
     )
     words = np.stack([bias.astype(np.int32).view(np.uint32), mult | shift << 24], 1)
-    return rng.bytes(_SOURCE_BYTES - prm_bytes) + words.astype("<u4").tobytes()
+    return rng.bytes(nbytes - prm_bytes) + words.astype("<u4").tobytes()
 
 
-def random_program(config: AccelConfig, seed: int) -> Program:
+def random_program(config: AccelConfig, seed: int, source_bytes: int = _SOURCE_BYTES) -> Program:
     """A valid program of 15 to 60 instructions that uses whatever ``config`` has.
+
+    It loads from ``source_bytes`` of noise; on a slow line fewer than usual take less time.
 
     All of its memory is initialised and no row is read before it is written, so every device must
     leave the same memory behind.
     """
     rng = np.random.default_rng([seed, config.digest])
-    generator = _Generator(config, rng)
-    source = _source(config, rng, generator.prm_bytes)
+    generator = _Generator(config, rng, source_bytes)
+    source = _source(config, rng, source_bytes, generator.prm_bytes)
     generator.fill()
     generator.grow(int(rng.integers(8, 32)))
     instructions = synchronise(
         [*generator.instructions, Finish()], config, rng, float(rng.choice([0, 0.1, 0.5]))
     )
-    address = _SOURCE_BYTES + _TARGET_BYTES
+    address = source_bytes + _TARGET_BYTES
     return Program(
         config=config,
         instructions=instructions,
         instructions_address=address,
         memory_bytes=address + len(instructions) * INSTRUCTION_BYTES,
-        constants=((0, source), (_SOURCE_BYTES, rng.bytes(_TARGET_BYTES))),
-        outputs=(Region(name="target", address=_SOURCE_BYTES, nbytes=_TARGET_BYTES),),
+        constants=((0, source), (source_bytes, rng.bytes(_TARGET_BYTES))),
+        outputs=(Region(name="target", address=source_bytes, nbytes=_TARGET_BYTES),),
     )
 
 
