@@ -224,9 +224,7 @@ class Scheduler(wiring.Component):
         with m.If(self._read):
             m.d.sync += turn.eq(timing.read_to_write - 1)
 
-        m.d.comb += self.i.ready.eq(
-            self._next_open & self._run & (~current | (self.beat & end))
-        )
+        m.d.comb += self.i.ready.eq(self._next_open & self._run & (~current | (self.beat & end)))
         with m.If(self._close_all):
             m.d.sync += current_open.eq(segment.bad)
         with m.If(self.i.ready):
@@ -324,9 +322,7 @@ class Scheduler(wiring.Component):
                 m.d.sync += busy.eq(timing.active - 1)
             with m.If((self._read | self._write) & (segment.bank == bank)):
                 m.d.sync += busy.eq(
-                    Mux(
-                        segment.write, timing.write_to_precharge - 1, timing.read_to_precharge - 1
-                    )
+                    Mux(segment.write, timing.write_to_precharge - 1, timing.read_to_precharge - 1)
                 )
 
     def _chip_commands(self, m: Module, idle: Signal) -> None:
