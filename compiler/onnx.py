@@ -34,13 +34,15 @@ def import_model(
     *,
     dims: Mapping[str, int] | None = None,
     dynamic: bool = False,
+    checked: bool = False,
 ) -> Graph:
     """Read an ONNX model as a ``Graph``.
 
     ``dims`` gives symbolic dimensions their size, by name or as ``INPUT.AXIS``. A symbolic first
     dimension (the batch) that is not named there becomes 1, and ``Graph.notes`` says so. With
     ``dynamic`` every dimension without a size stays open instead: it is -1, as are those that
-    depend on data, and ``Graph.symbols`` has its name.
+    depend on data, and ``Graph.symbols`` has its name. ``checked`` models, parts of one that was
+    imported, are not checked by onnx again.
 
     Raises:
         ModelError: unreadable, malformed or inconsistent file, missing or outlying external data,
@@ -55,7 +57,8 @@ def import_model(
     require_text(proto)
     proto, opset = _modernized(_inlined(proto), _opset(proto))
     _require_known_operators(proto, opset)
-    _check(proto)
+    if not checked:
+        _check(proto)
     return _Importer(proto, skeleton(proto, dims or {}, dynamic), opset).graph()
 
 

@@ -175,9 +175,11 @@ def _shrink(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
 
 
 def _bit_shift(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
-    """Shifting by the width or more gives 0."""
+    """Shifting by the width or more leaves nothing, or the sign to the right."""
     x, amount = v
     bits = x.dtype.itemsize * 8
+    if p[0] != "LEFT" and x.dtype.kind == "i":
+        return x >> (amount < bits).select(amount, bits - 1)
     valid = amount < bits
     safe = valid.select(amount, 0)
     return valid.select(x << safe if p[0] == "LEFT" else x >> safe, 0)

@@ -15,13 +15,14 @@ def in_memory(kind: TensorType) -> bool:
 
 
 class ReferenceNode:
-    """One node run by the reference."""
+    """One node run by the reference; ``reference_operators`` is its operator."""
 
     def __init__(self, node: Node, opset: int) -> None:
         self.node = node
         self.opset = opset
         self.reads = tuple(dict.fromkeys(name for name in node.inputs if name))
         self.writes = tuple(name for name in node.outputs if name)
+        self.reference_operators = frozenset((node.op,))
 
     def run(self, values: Mapping[str, Any]) -> list[Any]:
         """The outputs that have a name, in order: arrays, or lists for sequences.

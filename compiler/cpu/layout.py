@@ -9,7 +9,7 @@ from accelc.compiler.cpu.arena import Location, lifetimes
 from accelc.compiler.cpu.fallback import in_memory
 from accelc.compiler.cpu.jit import build_module, compile_object
 from accelc.compiler.cpu.lower import lower_graph
-from accelc.compiler.cpu.plan import KernelCall, ReferenceCall, copy
+from accelc.compiler.cpu.plan import HostCall, KernelCall, copy
 from accelc.compiler.cpu.target import Target
 from accelc.compiler.graph import Array, Graph
 from accelc.compiler.memory_plan import ALIGNMENT_BYTES, aligned, plan_memory
@@ -26,7 +26,7 @@ class Layout:
     """The plan of a graph with a place for every value, split in native segments.
 
     Members:
-        program: in order, a segment's number or ``(step number, ReferenceCall)``.
+        program: in order, a segment's number or ``(step number, HostCall)``.
     """
 
     def __init__(self, graph: Graph, target: Target) -> None:
@@ -35,10 +35,10 @@ class Layout:
         self.locations: dict[str, Location] = {}
         self._place_ends()
         self.segments: list[list[KernelCall]] = []
-        self.program: list[int | tuple[int, ReferenceCall]] = []
+        self.program: list[int | tuple[int, HostCall]] = []
         native = False
         for number, step in enumerate(self.plan.steps):
-            if isinstance(step, ReferenceCall):
+            if isinstance(step, HostCall):
                 self.program.append((number, step))
                 native = False
                 continue

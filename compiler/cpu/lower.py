@@ -1,42 +1,59 @@
 """From nodes to kernel calls: who lowers what, and what is left to the reference."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from onnx.defs import onnx_opset_version
 
 from accelc.compiler.cpu import (
     conv,
+    generate,
     integer,
     matmul,
     move,
     normalize,
+    points,
     pool,
     quantize_nodes,
     reduce,
     resize,
+    scan,
 )
+from accelc.compiler.cpu.bodies import body_of, has_body
+from accelc.compiler.cpu.control import CONTROL, body_operators
 from accelc.compiler.cpu.elementwise import group_nodes, is_elementwise, lower_group, single
 from accelc.compiler.cpu.narrow import is_narrow_float
-from accelc.compiler.cpu.plan import NotNative, Plan, ReferenceCall
+from accelc.compiler.cpu.parse import PARSERS
+from accelc.compiler.cpu.plan import Host, HostCall, NotNative, Plan, Step
+from accelc.compiler.cpu.sequences import OPERATIONS
+from accelc.compiler.cpu.specialize import structural
 from accelc.compiler.cpu.target import Target, host_target
-from accelc.compiler.graph import Graph, Node
-from accelc.compiler.onnx_node import run
+from accelc.compiler.graph import Graph, Node, TensorType
+from accelc.compiler.onnx_node import OPAQUE, run
 from accelc.isa.errors import ModelError, UnsupportedOpError
 
 Lowering = Callable[[Plan, Node], None]
 
 LOWERINGS: dict[str, Lowering] = {
     **conv.LOWERINGS,
+    **generate.LOWERINGS,
     **integer.LOWERINGS,
     **matmul.LOWERINGS,
     **move.LOWERINGS,
     **normalize.LOWERINGS,
+    **points.LOWERINGS,
     **pool.LOWERINGS,
     **quantize_nodes.LOWERINGS,
     **reduce.LOWERINGS,
     **resize.LOWERINGS,
+    **scan.LOWERINGS,
 }
+
+
+#: Operators that move elements of any type.
+MOVES = frozenset((*move.LOWERINGS, *points.MOVES, *generate.LOWERINGS, "OneHot"))
 
 
 def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
@@ -53,7 +70,7 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
             pass
         elif len(nodes) > 1 and nodes[0].op == "Conv":
             conv.lower_conv(plan, nodes[0], nodes[1:])
-        elif is_elementwise(node):
+        elif is_elementwise(node) and not (len(nodes) == 1 and node.op in LOWERINGS):
             lower_group(plan, nodes)
         elif lowering := LOWERINGS.get(node.op):
             lowering(plan, node)
@@ -71,7 +88,7 @@ def widened(plan: Plan, nodes: Sequence[Node]) -> bool:
     Elementwise operators and those that only move elements take narrow types as they are.
     """
     node = nodes[0]
-    if len(nodes) > 1 or is_elementwise(node) or node.op in move.LOWERINGS:
+    if len(nodes) > 1 or is_elementwise(node) or node.op in MOVES:
         return False
     lowering = LOWERINGS.get(node.op)
     narrow = {n for n in (*node.inputs, *node.outputs) if n and is_narrow_float(plan.dtype(n))}
@@ -97,29 +114,62 @@ def widened(plan: Plan, nodes: Sequence[Node]) -> bool:
 
 
 def supports(node: Node, graph: Graph) -> bool:
-    """Whether ``node`` of ``graph`` has a native kernel for its shapes, types and attributes."""
+    """Whether ``node`` of ``graph`` runs without ``onnx.reference``, as far as can be told before
+    its inputs are there."""
+    plan = Plan(graph, host_target())
     try:
-        lower_node(Plan(graph, host_target()), [node])
-    except NotNative:
+        lower_part(plan, [node])
+    except UnsupportedOpError:
         return False
-    return True
+    return not any(on_reference(step) for step in plan.steps)
+
+
+def on_reference(step: Step) -> bool:
+    """Whether the reference runs a step, or would run a part of the bodies of one."""
+    if not isinstance(step, HostCall):
+        return False
+    return step.host == "reference" or (
+        step.host == "control" and not all(map(has_kernels, body_operators(step.node)))
+    )
+
+
+def has_kernels(op: str) -> bool:
+    """Whether there are kernels for an operator in some form, or it is no computation at all."""
+    return (
+        op in LOWERINGS
+        or op in PARSERS
+        or op in CONTROL
+        or op in OPERATIONS
+        or op == "Constant"
+        or has_body(op, onnx_opset_version())
+    )
 
 
 #: Operators whose result differs from run to run.
 _RANDOM = ("Random", "Multinomial", "Bernoulli", "Dropout")
+#: Larger results stay computations, whatever they depend on.
+_FOLDED_ELEMS = 1 << 20
 
 
 def fold_constants(graph: Graph) -> Graph:
     """Evaluate what depends on constants only (dequantized weights, say): a compile-time matter.
 
-    ``y = Dequantize(w)``, ``z = Conv(x, y)`` becomes ``z = Conv(x, y)`` with ``y`` a constant.
+    ``y = Dequantize(w)``, ``z = Conv(x, y)`` becomes ``z = Conv(x, y)`` with ``y`` a constant. The
+    shape of a value is a constant too.
     """
     constants = dict(graph.constants)
     kept: list[Node] = []
     for node in graph.nodes:
+        if node.op in ("Shape", "Size") and -1 not in (shape := graph.types[node.inputs[0]].shape):
+            # an array of the right shape without its memory
+            stand_in = np.broadcast_to(np.zeros((), np.int8), shape)
+            constants[node.outputs[0]] = np.asarray(run(node, [stand_in], graph.opset)[0])
+            continue
         known = all(name in constants for name in node.inputs if name)
         plain = not node.op.startswith(("int.", *_RANDOM)) and "." not in node.op
-        if not (known and plain) or "captured" in node.attrs:
+        large = any(_elems(graph, name) > _FOLDED_ELEMS for name in node.outputs if name)
+        grown = large and not any(_elems(graph, n) > _FOLDED_ELEMS for n in node.inputs if n)
+        if not (known and plain) or grown or "captured" in node.attrs:
             kept.append(node)
             continue
         inputs = [constants[name] if name else None for name in node.inputs]
@@ -137,6 +187,10 @@ def fold_constants(graph: Graph) -> Graph:
     return graph.with_(nodes=tuple(kept), constants=constants)
 
 
+def _elems(graph: Graph, name: str) -> int:
+    return math.prod(max(0, extent) for extent in graph.types[name].shape)
+
+
 def lower_graph(graph: Graph, target: Target) -> Plan:
     """The plan of a whole graph.
 
@@ -145,15 +199,21 @@ def lower_graph(graph: Graph, target: Target) -> Plan:
     """
     graph = fold_constants(graph)
     plan = Plan(graph, target)
-    uses = Counter(name for node in graph.nodes for name in node.inputs if name)
-    groups = group_nodes(graph.nodes, plan.shape, frozenset(graph.outputs), uses)
-    for group in join_epilogues(groups, frozenset(graph.outputs), uses):
+    lower_nodes(plan, graph.nodes, graph.outputs)
+    return plan
+
+
+def lower_nodes(plan: Plan, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
+    """Append the calls of ``nodes``, chains of them as one; ``outputs`` are needed behind them."""
+    uses = Counter(name for node in nodes for name in node.inputs if name)
+    keep = frozenset(outputs)
+    groups = group_nodes(nodes, plan.shape, keep, uses)
+    for group in join_epilogues(groups, keep, uses):
         try:
             lower_node(plan, group)
         except NotNative:
             for part in split_epilogue(group):
                 lower_part(plan, part)
-    return plan
 
 
 def join_epilogues(
@@ -185,7 +245,7 @@ def split_epilogue(group: tuple[Node, ...]) -> list[tuple[Node, ...]]:
 
 
 def lower_part(plan: Plan, group: Sequence[Node]) -> None:
-    """A chain as one kernel, or node by node, through the reference where there is no kernel."""
+    """A chain as one kernel, or node by node, by other means where there is no kernel."""
     try:
         lower_node(plan, group)
         return
@@ -195,8 +255,74 @@ def lower_part(plan: Plan, group: Sequence[Node]) -> None:
         try:
             lower_node(plan, [node])
         except NotNative as reason:
-            if node.op.startswith(("int.", "com.microsoft.")):
-                raise UnsupportedOpError(f"node {node.name!r}: {node.op}: {reason}") from reason
-            reads = tuple(dict.fromkeys(name for name in node.inputs if name))
-            writes = tuple(name for name in node.outputs if name)
-            plan.steps.append(ReferenceCall(node, reads, writes))
+            lower_otherwise(plan, node, reason)
+
+
+def lower_otherwise(plan: Plan, node: Node, reason: NotNative) -> None:
+    """A node without kernel: compiled when it runs, by its body, by Python, or by the reference."""
+    reads = tuple(dict.fromkeys(name for name in node.inputs if name))
+    writes = tuple(name for name in node.outputs if name)
+    host: Host = "reference"
+    opaque = any(plan.types[name] == OPAQUE for name in (*reads, *writes))
+    open_shape = any(-1 in plan.shape(name) for name in reads)
+    if node.op in CONTROL:
+        host = "control"
+    elif node.op in OPERATIONS or (opaque and node.op == "Identity"):
+        host = "sequence"
+    elif structural(node, plan.known) or (open_shape and has_kernels(node.op)):
+        host = "specialize"
+    elif lower_body(plan, node):
+        return
+    elif node.op.startswith(("int.", "com.microsoft.")):
+        raise UnsupportedOpError(f"node {node.name!r}: {node.op}: {reason}") from reason
+    plan.steps.append(HostCall(node, host, reads, writes))
+
+
+def lower_body(plan: Plan, node: Node) -> bool:
+    """Lower ``node`` by the body ONNX defines it with; False, and nothing done, if that does not
+    make it independent of the reference."""
+    names = {name for name in (*node.inputs, *node.outputs) if name}
+    if any(-1 in plan.shape(name) for name in names):
+        return False
+    constants = {
+        name: value.reshape(plan.shape(name))
+        for name in names
+        if (value := plan.known(name)) is not None
+    }
+    body = body_of(node, plan.types, constants, plan.graph.opset)
+    if body is None:
+        return False
+    body = fold_constants(body)
+    mark, aliases, depth = len(plan.steps), dict(plan.aliases), f"%b{len(plan.types)}/"
+    actual = {f"i{number}": name for number, name in enumerate(node.inputs) if name}
+    actual |= {f"o{number}": name for number, name in enumerate(node.outputs) if name}
+
+    def renamed(name: str) -> str:
+        return actual.get(name, depth + name) if name else ""
+
+    for name, found in body.types.items():
+        if renamed(name) not in plan.types:
+            plan.types[renamed(name)] = found
+    for name, array in body.constants.items():
+        if name in actual and name.startswith("o"):
+            plan.alias(actual[name], plan.constant(array))
+        elif name not in actual:
+            plan.constants[renamed(name)] = array
+            plan.types[renamed(name)] = TensorType(array.shape, array.dtype)
+    nodes = [
+        inner.with_(
+            name=f"{node.name}/{inner.name}",
+            inputs=tuple(map(renamed, inner.inputs)),
+            outputs=tuple(map(renamed, inner.outputs)),
+        )
+        for inner in body.nodes
+    ]
+    try:
+        lower_nodes(plan, nodes, node.outputs)
+        done = not any(on_reference(step) for step in plan.steps[mark:])
+    except UnsupportedOpError:
+        done = False
+    if not done:
+        del plan.steps[mark:]
+        plan.aliases = aliases
+    return done

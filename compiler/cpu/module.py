@@ -2,28 +2,43 @@
 
 import ctypes
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from accelc.compiler.cpu import native_library
+from accelc.compiler.cpu.control import ControlNode
 from accelc.compiler.cpu.fallback import ReferenceNode, in_memory
 from accelc.compiler.cpu.jit import LoadedObject
 from accelc.compiler.cpu.layout import Layout, aligned_buffer
-from accelc.compiler.cpu.plan import ReferenceCall
+from accelc.compiler.cpu.plan import HostCall
+from accelc.compiler.cpu.sequences import SequenceNode
+from accelc.compiler.cpu.specialize import SpecializedNode
 from accelc.compiler.cpu.target import Target, host_target
-from accelc.compiler.graph import Array, Graph, TensorType
+from accelc.compiler.dynamic import DynamicModule, is_dynamic
+from accelc.compiler.graph import Array, Graph, Node, TensorType
+from accelc.compiler.onnx_node import OPAQUE
 from accelc.isa.errors import ArtifactError, InputError, ModelError, UnsupportedOpError
+
+
+class HostNode(Protocol):
+    """A node that Python calls between kernels."""
+
+    @property
+    def node(self) -> Node: ...
+
+    @property
+    def reference_operators(self) -> Set[str]: ...
+
+    def run(self, values: Mapping[str, Any]) -> list[Any]: ...
 
 
 class CpuModule:
     """Executes one graph. Calls of ``run`` from several threads take turns.
 
     Members:
-        reference_nodes: names of the nodes that run through ``onnx.reference``.
-        reference_operators: their operators.
         arena_bytes: memory for all intermediate values.
     """
 
@@ -42,13 +57,11 @@ class CpuModule:
         self._layout = Layout(graph, target or host_target())
         layout = self._layout
         self._constants = layout.constants_image()
-        self._references = {
-            number: ReferenceNode(step.node, graph.opset)
+        self._hosts = {
+            number: self._host(step)
             for number, step in enumerate(layout.plan.steps)
-            if isinstance(step, ReferenceCall)
+            if isinstance(step, HostCall)
         }
-        self.reference_nodes = [r.node.name for r in self._references.values()]
-        self.reference_operators = tuple(sorted({r.node.op for r in self._references.values()}))
         self.arena_bytes = layout.arena_bytes
         self._object = object_code if object_code is not None else layout.compile()
         try:
@@ -67,6 +80,41 @@ class CpuModule:
             ) from error
         self._arena = aligned_buffer(max(1, self.arena_bytes))
         self._lock = threading.Lock()
+
+    def _host(self, call: HostCall) -> HostNode:
+        opset = self.graph.opset
+        match call.host:
+            case "specialize":
+                return SpecializedNode(call.node, opset, compile_graph)
+            case "control":
+                plan = self._layout.plan
+                known = {
+                    name: plan.constants[plan.root(name)].reshape(plan.shape(name))
+                    for name in call.reads
+                    if plan.root(name) in plan.constants
+                }
+                return ControlNode(call.node, opset, known, compile_any)
+            case "sequence":
+                return SequenceNode(call.node)
+        return ReferenceNode(call.node, opset)
+
+    @property
+    def reference_nodes(self) -> list[str]:
+        """Names of the nodes that run through ``onnx.reference``, as far as is known.
+
+        Whether one does that is compiled, or a body is, when its inputs are there, turns out then.
+        """
+        return [host.node.name for host in self._hosts.values() if host.reference_operators]
+
+    @property
+    def reference_operators(self) -> tuple[str, ...]:
+        """Operators that ``reference_nodes`` needed it for."""
+        return tuple(sorted({op for h in self._hosts.values() for op in h.reference_operators}))
+
+    @property
+    def host_nodes(self) -> list[str]:
+        """Names of the nodes that are no kernels: code for them alone is not the whole network."""
+        return [host.node.name for host in self._hosts.values()]
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Values of the graph's outputs for ``inputs``, all of them by name.
@@ -90,7 +138,9 @@ class CpuModule:
             if not in_memory(types[name])
         }
         with self._lock:
-            pointers = _pointers(arrays), _pointers(outputs)
+            nothing = np.empty(0)
+            given = [array if isinstance(array, np.ndarray) else nothing for array in arrays]
+            pointers = _pointers(given), _pointers(outputs)
             places = {"input": arrays, "output": outputs}
             for step in self._layout.program:
                 if isinstance(step, int):
@@ -98,7 +148,7 @@ class CpuModule:
                         *pointers, self._arena.ctypes.data, self._constants.ctypes.data
                     )
                 else:
-                    self._run_reference(step[0], step[1], places, objects)
+                    self._run_host(step[0], step[1], places, objects)
         return {
             name: array if in_memory(types[name]) else self._object_value(name, objects)
             for name, array in zip(self.graph.outputs, outputs, strict=True)
@@ -106,6 +156,8 @@ class CpuModule:
 
     def _checked(self, name: str, inputs: Mapping[str, Array]) -> Array:
         kind = self.graph.types[name]
+        if kind == OPAQUE and name in inputs:
+            return inputs[name]
         if name not in inputs:
             raise InputError(f"input {name!r} is missing; given are {sorted(inputs)}")
         array = np.asarray(inputs[name])
@@ -131,10 +183,10 @@ class CpuModule:
         size = plan.size(name) * dtype.itemsize
         return base[location.offset : location.offset + size].view(dtype).reshape(shape)
 
-    def _run_reference(
+    def _run_host(
         self,
         number: int,
-        step: ReferenceCall,
+        step: HostCall,
         places: Mapping[str, list[Array]],
         objects: dict[str, Any],
     ) -> None:
@@ -145,7 +197,7 @@ class CpuModule:
                 values[name] = self._view(name, places)
             else:
                 values[name] = self._object_value(name, objects)
-        results = self._references[number].run(values)
+        results = self._hosts[number].run(values)
         for name, result in zip(step.writes, results, strict=True):
             if not in_memory(plan.types[name]):
                 objects[plan.root(name)] = result
@@ -216,8 +268,8 @@ class CpuModule:
         )
 
     def _require_native(self, what: str) -> None:
-        if self.reference_nodes:
-            names = ", ".join(repr(name) for name in self.reference_nodes[:5])
+        if self.host_nodes:
+            names = ", ".join(repr(name) for name in self.host_nodes[:5])
             raise UnsupportedOpError(
                 f"{what} needs native kernels for every node, these have none: {names}; "
                 "replace them or run the model from Python"
@@ -226,6 +278,11 @@ class CpuModule:
 
 def _pointers(arrays: list[Array]) -> Any:
     return (ctypes.c_void_p * max(1, len(arrays)))(*(array.ctypes.data for array in arrays))
+
+
+def compile_any(graph: Graph) -> CpuModule | DynamicModule:
+    """Code for ``graph``, made anew for every shape where its shapes are open."""
+    return DynamicModule(graph, compile_graph) if is_dynamic(graph) else compile_graph(graph)
 
 
 def compile_graph(

@@ -30,11 +30,15 @@ def known_ints(plan: Plan, name: str, what: str) -> list[int]:
     return [int(v) for v in np.asarray(array).reshape(-1)]
 
 
+def _nbytes(plan: Plan, name: str) -> int:
+    return plan.size(name) * plan.dtype(name).itemsize
+
+
 def lower_view(plan: Plan, node: Node) -> None:
     """Operators that only change the shape."""
     require(not any(node.outputs[1:]), "second output")
     source, output = node.inputs[0], node.outputs[0]
-    require(plan.size(source) == plan.size(output), "sizes differ")
+    require(_nbytes(plan, source) == _nbytes(plan, output), "sizes differ")
     plan.alias(output, source)
 
 
@@ -299,6 +303,7 @@ def lower_gather(plan: Plan, node: Node) -> None:
 
 
 LOWERINGS: dict[str, Callable[[Plan, Node], None]] = {
+    "BitCast": lower_view,
     "Concat": lower_concat,
     "DepthToSpace": lower_depth_to_space,
     "Dropout": lower_dropout,

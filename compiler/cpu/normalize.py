@@ -9,13 +9,15 @@ import numpy as np
 
 from accelc.compiler.cpu import functions
 from accelc.compiler.cpu.elementwise import single
-from accelc.compiler.cpu.expressions import FLOATS
+from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
 from accelc.compiler.cpu.ir import Index, Kernel
 from accelc.compiler.cpu.lanes import Val
 from accelc.compiler.cpu.parse import Operand, channel_view, require
 from accelc.compiler.cpu.plan import Plan
-from accelc.compiler.cpu.planes import require_native
-from accelc.compiler.cpu.reduce import accumulate
+from accelc.compiler.cpu.planes import Window, planes, require_native
+from accelc.compiler.cpu.points import one_hot
+from accelc.compiler.cpu.pool import Pool, emit_pool
+from accelc.compiler.cpu.reduce import ArgExtreme, accumulate, emit_arg_extreme, reduce
 from accelc.compiler.graph import Node
 
 
@@ -254,7 +256,72 @@ def lower_instance_normalization(plan: Plan, node: Node) -> None:
     single(plan, "Affine", operands, (), out, shape)
 
 
+def lower_hardmax(plan: Plan, node: Node) -> None:
+    """1 at the first of the largest, 0 elsewhere."""
+    x, out = node.inputs[0], node.outputs[0]
+    require_native(plan, x)
+    shape, dtype = plan.shape(x), plan.dtype(x)
+    require(dtype in FLOATS, "element type")
+    old = 0 < plan.graph.opset < 13
+    axis = int(node.attrs.get("axis", 1 if old else -1)) % len(shape)
+    line = math.prod(shape[axis:]) if old else shape[axis]
+    outer = math.prod(shape[:axis])
+    inner = 1 if old else math.prod(shape[axis + 1 :])
+    where = plan.temporary((outer, inner), np.int64)
+    plan.call(
+        emit_arg_extreme, ArgExtreme(True, False, dtype.name, outer, line, inner), [x], [where]
+    )
+    off, on = (plan.constant(np.array(number, dtype)) for number in (0, 1))
+    one_hot(plan, where, line, 1, (off, ()), (on, ()), out)
+
+
+def lower_lp_normalization(plan: Plan, node: Node) -> None:
+    """Every line by its norm; lines of zeros stay what they are."""
+    x, out = node.inputs[0], node.outputs[0]
+    require_native(plan, x)
+    shape, dtype = plan.shape(x), plan.dtype(x)
+    require(dtype in FLOATS, "element type")
+    axis, p = int(node.attrs.get("axis", -1)) % len(shape), int(node.attrs.get("p", 2))
+    require(p in (1, 2), "norm")
+    kept = tuple(1 if number == axis else extent for number, extent in enumerate(shape))
+    norm = plan.temporary(kept, dtype)
+    reduce(plan, "ReduceL1" if p == 1 else "ReduceL2", x, norm, [axis])
+    single(plan, "DivideUnlessZero", [(x, shape), (norm, kept)], (), out, shape)
+
+
+def lower_lrn(plan: Plan, node: Node) -> None:
+    """``x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta``."""
+    x, out = node.inputs[0], node.outputs[0]
+    require_native(plan, x)
+    shape, dtype = plan.shape(x), plan.dtype(x)
+    require(dtype in FLOATS, "element type")
+    size = int(node.attrs["size"])
+    n, c = shape[:2]
+    pixels = math.prod(shape[2:])
+    before = (size - 1) // 2
+    squares, sums = plan.temporary(shape, dtype), plan.temporary(shape, dtype)
+    single(plan, "Mul", [(x, shape), (x, shape)], (), squares, shape)
+    window = Window(
+        (c, pixels), (c, pixels), (size, 1), (1, 1), (1, 1), (before, 0), (size - 1 - before, 0)
+    )
+    p = planes(plan, squares, n, window, plan.constant(np.zeros((), dtype)))
+    params = Pool("lp", dtype.name, n, p.channel, window.outputs, p.pitch, p.taps)
+    plan.call(emit_pool, params, [p.value], [sums])
+    factors = (
+        float(node.attrs.get("alpha", 1e-4)) / size,
+        float(node.attrs.get("beta", 0.75)),
+        float(node.attrs.get("bias", 1.0)),
+    )
+    single(plan, "ByPower", [(x, shape), (sums, shape)], factors, out, shape)
+
+
+OPERATORS["DivideUnlessZero"] = lambda v, p, d: v[0] / v[1].equals(0.0).select(v[1].like(1.0), v[1])
+OPERATORS["ByPower"] = lambda v, p, d: v[0] / functions.pow_(v[1] * p[0] + p[2], v[1].like(p[1]))
+
 LOWERINGS: dict[str, Callable[[Plan, Node], Any]] = {
+    "Hardmax": lower_hardmax,
+    "LRN": lower_lrn,
+    "LpNormalization": lower_lp_normalization,
     "GroupNormalization": lower_instance_normalization,
     "InstanceNormalization": lower_instance_normalization,
     "LayerNormalization": lower_layer_normalization,

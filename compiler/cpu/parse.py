@@ -118,6 +118,20 @@ def _cast(node: Node, plan: Plan) -> Parsed:
     return Parsed(((node.inputs[0], plan.shape(node.inputs[0])),), (saturate,), "Cast")
 
 
+def _trilu(node: Node, plan: Plan) -> Parsed:
+    """A choice between the matrix and zeros by a constant mask."""
+    check_types(node, plan)
+    x, *rest = node.inputs
+    rows, columns = plan.shape(x)[-2:]
+    k = int(plan.needed(rest[0], "k").reshape(-1)[0]) if rest else 0
+    inside = np.tri(rows, columns, k, dtype=np.bool_)
+    if node.attrs.get("upper", 1):
+        inside = ~np.tri(rows, columns, k - 1, dtype=np.bool_)
+    mask, zero = plan.constant(inside), plan.constant(np.zeros((), plan.dtype(x)))
+    operands = ((mask, (rows, columns)), (x, plan.shape(x)), (zero, ()))
+    return Parsed(operands, (), "Where")
+
+
 def _is_inf(node: Node, plan: Plan) -> Parsed:
     check_types(node, plan)
     flags = (node.attrs.get("detect_negative", 1), node.attrs.get("detect_positive", 1))
@@ -135,7 +149,6 @@ def _prelu(node: Node, plan: Plan) -> Parsed:
 
 def _bit_shift(node: Node, plan: Plan) -> Parsed:
     check_types(node, plan)
-    require(plan.dtype(node.inputs[0]).kind == "u", "unsigned only")
     return Parsed(operands(node, plan), (text(node.attrs["direction"]),))
 
 
@@ -190,10 +203,13 @@ PARSERS: dict[str, Parser] = {
     "Selu": _floats(("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
     "Shrink": _floats(("bias", 0.0), ("lambd", 0.5)),
     "Swish": _floats(("alpha", 1.0)),
+    "Trilu": _trilu,
     "ThresholdedRelu": _floats(("alpha", 1.0)),
 }
 
 if unknown := {
-    op for op in PARSERS if op not in OPERATORS and op not in ("BatchNormalization", "CastLike")
+    op
+    for op in PARSERS
+    if op not in OPERATORS and op not in ("BatchNormalization", "CastLike", "Trilu")
 }:
     raise LookupError(f"no elementwise operator for {sorted(unknown)}")

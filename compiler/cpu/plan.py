@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -39,16 +39,22 @@ class KernelCall:
         return (self.emit, self.params, len(self.reads), len(self.writes))
 
 
+#: Who runs a node that is no kernel: code made when its inputs are there, this package's own
+#: control flow and sequences, or ``onnx.reference``.
+Host = Literal["specialize", "control", "sequence", "reference"]
+
+
 @dataclass(frozen=True)
-class ReferenceCall:
-    """One node for ``onnx.reference``."""
+class HostCall:
+    """One node that Python calls between kernels."""
 
     node: Node
+    host: Host
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
 
-Step = KernelCall | ReferenceCall
+Step = KernelCall | HostCall
 
 
 @dataclass
@@ -96,6 +102,17 @@ class Plan:
     def known(self, name: str) -> Array | None:
         """The value if it is a compile-time constant, following aliases."""
         return self.constants.get(self.root(name))
+
+    def needed(self, name: str, what: str) -> Array:
+        """The value of ``name``, which code is made for.
+
+        Raises:
+            NotNative: it is computed at run time.
+        """
+        value = self.known(name)
+        if value is None:
+            raise NotNative(f"{what} not known at compile time")
+        return value.reshape(self.shape(name))
 
     def alias(self, output: str, source: str) -> None:
         """``output`` has the bytes of ``source`` (another shape, perhaps)."""

@@ -53,6 +53,9 @@ def _data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def _is_static(value: onnx.ValueInfoProto) -> bool:
+    """Whether the shape of an input is known; sequences and optionals have none."""
+    if not value.type.HasField("tensor_type"):
+        return True
     kind = value.type.tensor_type
     return kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim)
 
@@ -69,6 +72,15 @@ def _with_shapes(model: onnx.ModelProto, arrays: Mapping[str, Array]) -> onnx.Mo
         for size in arrays[value.name].shape:
             shape.dim.add().dim_value = size
     return fixed
+
+
+def _value(given: Any) -> Any:
+    """An input as sessions take it: a sequence stays a list, an absent optional None."""
+    return given if given is None or isinstance(given, list) else np.asarray(given)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return value.shape if isinstance(value, np.ndarray) else ()
 
 
 class AccelcRep(BackendRep):
@@ -97,13 +109,19 @@ class AccelcRep(BackendRep):
 
     def session(self, arrays: Mapping[str, Array]) -> Session:
         """The session for inputs of these shapes, compiled when they are first seen."""
-        key = tuple(tuple(arrays[name].shape) for name in self._names if name in arrays)
+        key = tuple(_shape(arrays[name]) for name in self._names if name in arrays)
         if key not in self._sessions:
             static = all(_is_static(value) for value in _data_inputs(self.model))
             if static and self._sessions:
                 return next(iter(self._sessions.values()))  # whose check names the wrong shape
             self._sessions[key] = self._compile(_with_shapes(self.model, arrays))
         return self._sessions[key]
+
+    @property
+    def reference_operators(self) -> tuple[str, ...]:
+        """Operators that so far ran through ``onnx.reference``."""
+        found = {name for s in self._sessions.values() for name in s.reference_operators}
+        return tuple(sorted(found))
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Run once on a sequence of arrays in the model's order, a mapping, or one array.
@@ -112,12 +130,12 @@ class AccelcRep(BackendRep):
             InputError: the arrays are not what the model takes.
         """
         if isinstance(inputs, Mapping):
-            arrays = {name: np.asarray(array) for name, array in inputs.items()}
+            arrays = {name: _value(array) for name, array in inputs.items()}
         else:
             given: Sequence[Any] = inputs if isinstance(inputs, (list, tuple)) else [inputs]
             if len(given) > len(self._names):
                 raise InputError(f"the model takes {len(self._names)} inputs, not {len(given)}")
-            arrays = {n: np.asarray(a) for n, a in zip(self._names, given, strict=False)}
+            arrays = {n: _value(a) for n, a in zip(self._names, given, strict=False)}
         results = self.session(arrays).run(arrays)
         return namedtupledict("Outputs", list(results))(*results.values())
 

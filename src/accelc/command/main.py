@@ -17,6 +17,7 @@ from accelc.command.mlperf import mlperf
 from accelc.command.passes import passes
 from accelc.command.quantize import quantize
 from accelc.command.run import run_command
+from accelc.command.suite import suite
 from accelc.isa.errors import AccelcError, DeviceError, TimingError, ToolError
 
 
@@ -72,7 +73,7 @@ def cli(show_traceback: bool) -> None:
 
 for command in (
     compile_command, run_command, inspect, verify, asm, disasm, verilog, config, demo, boards,
-    build, flash, selftest, mlperf, quantize, passes,
+    build, flash, selftest, mlperf, quantize, suite, passes,
 ):  # fmt: skip
     cli.add_command(command)
 
