@@ -233,14 +233,15 @@ class _NodeList:
     def use_count(self, value: str) -> int:
         return self._counts[value]
 
-    def below(self, values: Sequence[str], depth: int) -> Iterator[int]:
-        """Slots that read ``values``, what those compute, and so on, ``depth`` nodes deep."""
-        seen: set[int] = set()
-        for _ in range(depth):
-            found = [s for v in values for s in self._readers.get(v, ()) if s not in seen]
+    def _below(self, values: Sequence[str], slots: Sequence[int]) -> list[int]:
+        """``slots`` and those that read ``values``, what reads their results, and so on."""
+        seen = set(slots)
+        found: Sequence[int] = slots
+        for depth in range(LOOK_DOWN):
+            reading = [o for s in found for o in self._outputs_of(s)] + list(values) * (depth == 0)
+            found = [s for v in reading for s in self._readers.get(v, ()) if s not in seen]
             seen.update(found)
-            values = [o for s in found for o in self._outputs_of(s)]
-        yield from sorted(seen)
+        return sorted(seen)
 
     def _outputs_of(self, slot: int) -> tuple[str, ...]:
         node = self.nodes[slot]
@@ -258,16 +259,17 @@ class _NodeList:
         for name in old.outputs:
             self._slots.pop(name, None)
         added = [self._insert(node, slot) for node in nodes]
+        again: list[int] = []
+        moved: list[int] = []
         for value, other in new.aliases:
             if value not in self._outputs:
+                moved += self._readers.get(value, ())
                 self._alias(value, self.current(other))
-        again: list[int] = []
         self._remove(slot, again)
         for place in reversed(added):
             self._drop_if_dead(place, again)
         changed = [name for node in nodes for name in node.outputs]
-        changed += [self.current(value) for value, _ in new.aliases]
-        return added, [*again, *self.below(changed, LOOK_DOWN)]
+        return added, [*again, *self._below(changed, moved)]
 
     def _insert(self, node: Node, before: int) -> int:
         slot = len(self.nodes)
@@ -406,6 +408,8 @@ def rewrite(
     always = [rule for rule in rules if not rule.ops]
     named = {op for rule in rules for op in rule.ops}
     table = {op: [rule for rule in rules if not rule.ops or op in rule.ops] for op in named}
+    if not always and not any(node.op in table for node in graph.nodes):
+        return graph
     scope = Scope(graph, config)
     run = _Run(scope, table, always)
     while run.settle(list(scope._list.slots())):

@@ -298,7 +298,7 @@ REASSOCIATION = (
     Rule("power-as-product", "x ** 2, x ** 0.5, x ** -1", "x * x, Sqrt(x), Reciprocal(x)",
          _power, ("Pow",), exact=False),
     Rule("divide-as-product", "x / c", "x * (1 / c)", _divided, ("Div",), exact=False),
-    Rule("reassociate", "(x + a) + b, (x * a) * b", "x + (a + b), x * (a * b)", _reassociated,
+    Rule("combine-constants", "(x + a) + b, (x * a) * b", "x + (a + b), x * (a * b)", _reassociated,
          ("Add", "Mul"), exact=False),
     Rule("distribute", "(x * a + b) * c, x * a a node that takes c in", "x * a * c + b * c",
          _distributed, ("Mul",), exact=False),
