@@ -15,16 +15,15 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helpe
 from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
-from accelc.compiler.onnx_file import one_line, read_model, require_text, tensors
+from accelc.compiler.onnx_file import one_line, open_model, require_text, tensors
 from accelc.compiler.onnx_infer import Inference
 from accelc.compiler.onnx_node import OPAQUE, UNKNOWN, operator_known, tensor_type
-from accelc.compiler.onnx_skeleton import Skeleton, skeleton
+from accelc.compiler.onnx_skeleton import Skeleton, skeleton, without_weights
+from accelc.compiler.onnx_weights import Weights
 from accelc.isa.errors import ModelError, UnsupportedOpError
 
 #: Oldest operator set read as it is; older ones gave attributes other meanings.
 OLDEST_OPSET = 7
-#: ``onnx.checker`` serializes the model, which protobuf limits to 2 GiB.
-CHECKER_LIMIT_BYTES = 2_000_000_000
 #: Nodes an error names for each operator that is missing.
 LISTED_NODES = 8
 
@@ -49,17 +48,19 @@ def import_model(
             a symbolic dimension without a size.
         UnsupportedOpError: operators nobody can run, all of them listed with their nodes.
     """
-    proto = model if isinstance(model, ModelProto) else read_model(Path(model))
-    if isinstance(model, ModelProto) and any(
-        tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(proto.graph)
-    ):
-        raise ModelError("the model's weights are in external files; give the model's path instead")
+    weights: Weights | None = None
+    if not isinstance(model, ModelProto):
+        proto, weights = open_model(Path(model))
+    else:
+        proto = model
+        if any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(proto.graph)):
+            raise ModelError("the weights are in external files; give the model's path instead")
     require_text(proto)
     proto, opset = _modernized(_inlined(proto), _opset(proto))
     _require_known_operators(proto, opset)
     if not checked:
         _check(proto)
-    return _Importer(proto, skeleton(proto, dims or {}, dynamic), opset).graph()
+    return _Importer(proto, skeleton(proto, dims or {}, dynamic), opset, weights).graph()
 
 
 def _opset(proto: ModelProto) -> int:
@@ -130,18 +131,13 @@ def _check(proto: ModelProto) -> None:
     for value in proto.graph.input:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
             raise ModelError(f"input {value.name!r} has no shape")
-    if proto.ByteSize() >= CHECKER_LIMIT_BYTES:
-        return
-    if not all(value.type.tensor_type.HasField("shape") for value in proto.graph.output):
+    checked = without_weights(proto)
+    for value in checked.graph.output:
         # a shape the exporter left out is inferred later; the checker insists on one
-        checked = ModelProto()
-        checked.CopyFrom(proto)
-        for value in checked.graph.output:
-            if value.type.HasField("tensor_type"):
-                value.type.tensor_type.shape.SetInParent()
-        proto = checked
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
     try:
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(checked)
     except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"the model is malformed: {one_line(error)}") from None
 
@@ -149,8 +145,11 @@ def _check(proto: ModelProto) -> None:
 class _Importer:
     """Collects the parts of a ``Graph`` from one checked model with static inputs."""
 
-    def __init__(self, proto: ModelProto, skeleton: Skeleton, opset: int) -> None:
+    def __init__(
+        self, proto: ModelProto, skeleton: Skeleton, opset: int, weights: Weights | None
+    ) -> None:
         self.proto = proto
+        self.weights = weights
         self.skeleton = skeleton
         self.opset = opset
         self.inference = Inference(opset)
@@ -163,7 +162,7 @@ class _Importer:
     def graph(self) -> Graph:
         graph = self.proto.graph
         for tensor in graph.initializer:
-            self._constant(tensor.name, self._array(tensor))
+            self._constant(tensor.name, self._initializer(tensor))
         if graph.sparse_initializer:
             raise ModelError("sparse initializers are not supported; store the weights densely")
         inputs = [v for v in self.skeleton.proto.graph.input if v.name not in self.constants]
@@ -187,6 +186,11 @@ class _Importer:
             symbols=self.skeleton.symbols,
         )
         return _with_quantization(result)
+
+    def _initializer(self, tensor: TensorProto) -> Array:
+        if self.weights is not None and tensor.data_location == TensorProto.EXTERNAL:
+            return self.weights.array(tensor)
+        return self._array(tensor)
 
     @staticmethod
     def _array(tensor: TensorProto) -> Array:

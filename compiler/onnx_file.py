@@ -1,5 +1,7 @@
 """ONNX files: the model, and the weights it keeps in files beside it."""
 
+import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,9 +9,13 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
-from onnx.external_data_helper import load_external_data_for_tensor
 
+from accelc.compiler.onnx_weights import MAPPED_BYTES, Weights
+from accelc.compiler.onnx_wire import WireError, without_weights
 from accelc.isa.errors import ModelError
+
+#: Files from this size on are not parsed with the weights in them.
+SLIMMED_BYTES = 1 << 20
 
 
 def one_line(error: BaseException) -> str:
@@ -21,26 +27,66 @@ def read_model(path: Path) -> ModelProto:
     """The model in ``path``, external weights loaded.
 
     Raises:
+        ModelError: see ``open_model``.
+    """
+    proto, weights = open_model(path)
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            weights.load(tensor)
+    return proto
+
+
+def open_model(path: Path) -> tuple[ModelProto, Weights]:
+    """The model in ``path``; large constants stay in their files and are external in the model.
+
+    Raises:
         ModelError: missing, unreadable or truncated file, or external data that is missing, too
             short or outside the model's folder.
     """
     try:
-        proto = onnx.load(str(path), format="protobuf", load_external_data=False)
+        resolved = path.resolve()
+        proto = onnx.load_model_from_string(_content(resolved))
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise ModelError(f"{path}: cannot be read: {reason or error}") from None
     except (DecodeError, ValueError) as error:
         raise ModelError(f"{path}: not an ONNX model, or truncated: {one_line(error)}") from None
     if not proto.graph.node and not proto.graph.output:
         raise ModelError(f"{path}: not an ONNX model: it has no graph")
-    _load_external(proto, path)
-    return proto
+    weights = Weights(str(path), resolved.parent)
+    for tensor in proto.graph.initializer:
+        if weights.maps_well(tensor):
+            weights.place(tensor)
+        elif tensor.data_location == TensorProto.EXTERNAL:
+            weights.load(tensor)
+    for tensor in _attribute_tensors(proto.graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            weights.load(tensor)
+    return proto, weights
+
+
+def _content(path: Path) -> bytes:
+    """What protobuf is to parse: the file, large constants left out where they lie."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < SLIMMED_BYTES:
+            return file.read()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+            try:
+                return without_weights(view, path.name, MAPPED_BYTES)
+            except WireError:
+                return bytes(view)  # what is wrong with it, protobuf says
 
 
 def tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """Every constant of a graph and its subgraphs."""
     yield from graph.initializer
+    yield from _attribute_tensors(graph)
+
+
+def _attribute_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.TENSOR:
@@ -68,31 +114,3 @@ def require_text(message: Message) -> None:
                 require_text(item)
             elif not isinstance(item, str):
                 raise ModelError(f"the model is damaged: {field.full_name} is {item!r}, no text")
-
-
-def _load_external(proto: ModelProto, path: Path) -> None:
-    """Read weights kept in files of their own, which must lie in the model's folder."""
-    folder = path.resolve().parent
-    external = [t for t in tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL]
-    for tensor in external:
-        info = {entry.key: entry.value for entry in tensor.external_data}
-        location = info.get("location", "")
-        file = (folder / location).resolve()
-        what = f"{path}: external data of {tensor.name!r}"
-        if not location or Path(location).is_absolute() or not file.is_relative_to(folder):
-            raise ModelError(f"{what} leads outside the model's folder: {location!r}")
-        if not file.is_file():
-            raise ModelError(f"{what} is missing: {location!r}")
-        try:
-            offset, length = int(info.get("offset", 0)), int(info.get("length", 0))
-        except ValueError:
-            raise ModelError(f"{what} has no numeric offset and length") from None
-        if offset < 0 or length < 0 or offset + length > file.stat().st_size:
-            raise ModelError(f"{what} ends beyond the end of {location!r}")
-    try:
-        for tensor in external:
-            load_external_data_for_tensor(tensor, str(folder))
-            tensor.data_location = TensorProto.DEFAULT
-            del tensor.external_data[:]
-    except (onnx.checker.ValidationError, OSError, ValueError) as error:
-        raise ModelError(f"{path}: external data cannot be read: {one_line(error)}") from None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from accelc.isa.errors import ModelError
 
@@ -44,12 +44,10 @@ def skeleton(proto: ModelProto, dims: Mapping[str, int], dynamic: bool = False) 
         if not 1 <= size <= MAX_DIMENSION:
             raise ModelError(f"dimension {name!r} must be from 1 to {MAX_DIMENSION}, not {size}")
     graph = proto.graph
-    light = ModelProto(ir_version=proto.ir_version)
-    light.opset_import.extend(proto.opset_import)
-    light.graph.name = graph.name
+    light = _head(proto)
     light.graph.node.extend(graph.node)
     for tensor in graph.initializer:
-        if int(np.prod(tensor.dims, dtype=np.int64)) <= SHAPE_CONSTANT_ELEMS:
+        if _small(tensor):
             light.graph.initializer.append(tensor)
         else:
             info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
@@ -67,6 +65,36 @@ def skeleton(proto: ModelProto, dims: Mapping[str, int], dynamic: bool = False) 
     for value in graph.output:
         light.graph.output.add(name=value.name)
     return Skeleton(light, declared, notes, _symbols(own))
+
+
+def _head(proto: ModelProto) -> ModelProto:
+    light = ModelProto(ir_version=proto.ir_version)
+    light.opset_import.extend(proto.opset_import)
+    light.graph.name = proto.graph.name
+    return light
+
+
+def _small(tensor: TensorProto) -> bool:
+    return int(np.prod(tensor.dims, dtype=np.int64)) <= SHAPE_CONSTANT_ELEMS
+
+
+def without_weights(proto: ModelProto) -> ModelProto:
+    """All of a model but its large constants, which become inputs: what onnx checks need not be
+    gigabytes."""
+    graph = proto.graph
+    light = _head(proto)
+    own = light.graph
+    for name in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(own, name).extend(getattr(graph, name))
+    inputs = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL and _small(tensor):
+            own.initializer.append(tensor)
+        elif tensor.name not in inputs:
+            own.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    return light
 
 
 def _open_dimensions(

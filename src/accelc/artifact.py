@@ -9,15 +9,19 @@ Python, and equal compilations make equal files.
 
 import io
 import json
+import mmap
 import os
+import struct
 import zipfile
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
 
 import accelc
 from accelc.compiler.layout import Packing
+from accelc.compiler.onnx_weights import release
 from accelc.compiler.partition import Place, subgraphs
 from accelc.compiler.pipeline import CompiledModel, Step
 from accelc.compiler.place import TARGETS
@@ -27,13 +31,26 @@ from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
 from accelc.isa.errors import AccelcError, ArtifactError
 from accelc.isa.program import Program
 from accelc.isa.spec import ISA_VERSION
-from accelc.values import Reader, Writer
+from accelc.values import ALIGNMENT, Reader, Writer
 
 FORMAT = "accelc artifact"
 #: Raised whenever a file of the old form could be misread.
 FORMAT_VERSION = 1
 #: Every entry's time stamp, so that equal content gives equal files.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+#: The entry with the constants.
+ARRAYS = "arrays.bin"
+#: Constants of this size together are mapped from a file, not read.
+MAPPED_BYTES = 1 << 20
+#: Read at once to check the constants of a file.
+CHECKED_BYTES = 1 << 24
+#: Number and size of an extra field of a zip entry; the number is the one others align with, too.
+_EXTRA = struct.Struct("<HH")
+_PADDING_FIELD = 0xD935
+#: A zip entry's header, of which the lengths of name and extra fields matter.
+_LOCAL_HEADER = struct.Struct("<26xHH")
+#: The extra field of an entry of more than 4 GiB.
+_ZIP64_BYTES = 20
 #: Width of the addresses in instructions.
 ADDRESS_BITS = 32
 
@@ -129,6 +146,12 @@ class Artifact:
 
     def to_bytes(self) -> bytes:
         """The content of an ``.accel`` file."""
+        buffer = io.BytesIO()
+        self.write(buffer)
+        return buffer.getvalue()
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the content of an ``.accel`` file, the constants piece by piece."""
         model = self.model
         writer = Writer()
         graph = {
@@ -148,20 +171,18 @@ class Artifact:
         entries = {
             "manifest.json": json.dumps(manifest, indent=1).encode(),
             "graph.json": json.dumps(graph).encode(),
-            "arrays.bin": bytes(writer.blob),
         }
         for index, step in enumerate(model.steps):
             if step.program is not None:
                 entries |= _program_entries(f"program{index}", step)
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
+        with zipfile.ZipFile(file, "w") as archive:
             for name, data in entries.items():
                 # weights hardly compress, instructions and text do tenfold
-                packed = not name.endswith((".data", "arrays.bin"))
+                packed = not name.endswith(".data")
                 info = zipfile.ZipInfo(name, _EPOCH)
                 info.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
                 archive.writestr(info, data)
-        return buffer.getvalue()
+            _write_arrays(archive, writer, file.tell())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact to ``path``; on failure what was there before stays.
@@ -169,7 +190,7 @@ class Artifact:
         Raises:
             OutputError: the file cannot be written.
         """
-        write_atomically(path, self.to_bytes())
+        write_atomically(path, self.write)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "artifact") -> "Artifact":
@@ -178,8 +199,12 @@ class Artifact:
         Raises:
             ArtifactError: not an artifact, damaged, or of another version.
         """
+        return cls._read(io.BytesIO(data), name)
+
+    @classmethod
+    def _read(cls, file: BinaryIO, name: str) -> "Artifact":
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            with zipfile.ZipFile(file) as archive:
                 manifest = json.loads(archive.read("manifest.json"))
                 if manifest["format"] != FORMAT:
                     raise ArtifactError(f"{name} is not an accelc artifact")
@@ -188,7 +213,7 @@ class Artifact:
                 return cls(_read_model(archive, manifest, name))
         except ArtifactError:
             raise
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             raise ArtifactError(
                 f"{name} is not an accelc artifact, or is damaged ({error}); "
                 "make one with: accelc compile MODEL.onnx -o OUT.accel"
@@ -200,16 +225,63 @@ class Artifact:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Artifact":
-        """Read an ``.accel`` file.
+        """Read an ``.accel`` file. Large constants stay in it: it must not be changed while the
+        artifact is used (being replaced by another file is no change).
 
         Raises:
             ArtifactError: the file is missing, not an artifact, damaged, or of another version.
         """
         try:
-            data = Path(path).read_bytes()
+            file = open(path, "rb")
         except OSError as error:
             raise ArtifactError(f"cannot read {os.fspath(path)}: {error.strerror}") from error
-        return cls.from_bytes(data, os.fspath(path))
+        with file:
+            return cls._read(file, os.fspath(path))
+
+
+def _write_arrays(archive: zipfile.ZipFile, writer: Writer, position: int) -> None:
+    """Add the constants so that each starts at a multiple of ``ALIGNMENT`` in the file, too.
+
+    ``position`` is where the archive ends so far. An extra field of the entry fills the gap.
+    """
+    info = zipfile.ZipInfo(ARRAYS, _EPOCH)
+    info.file_size = writer.nbytes
+    large = info.file_size * 1.05 > zipfile.ZIP64_LIMIT  # where zipfile adds a field of its own
+    header = _LOCAL_HEADER.size + len(ARRAYS) + (_ZIP64_BYTES if large else 0)
+    gap = -(position + header + _EXTRA.size) % ALIGNMENT
+    info.extra = _EXTRA.pack(_PADDING_FIELD, gap) + bytes(gap)
+    with archive.open(info, "w") as entry:
+        for chunk in writer.chunks():
+            entry.write(chunk)
+
+
+def _read_arrays(archive: zipfile.ZipFile) -> bytes | memoryview:
+    """The constants: where they are in a file, mapped; else copied.
+
+    Raises:
+        BadZipFile: they are damaged.
+    """
+    info, file = archive.getinfo(ARRAYS), archive.fp
+    stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
+    if file is None or isinstance(file, io.BytesIO) or not stored or info.file_size < MAPPED_BYTES:
+        return archive.read(ARRAYS)
+    file.seek(info.header_offset)
+    header = file.read(_LOCAL_HEADER.size)
+    if len(header) < _LOCAL_HEADER.size:
+        raise zipfile.BadZipFile("truncated")
+    start = info.header_offset + _LOCAL_HEADER.size + sum(_LOCAL_HEADER.unpack(header))
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if start + info.file_size > len(mapped):
+        raise zipfile.BadZipFile("truncated")
+    view = memoryview(mapped)[start : start + info.file_size]
+    checksum = 0
+    for at in range(0, info.file_size, CHECKED_BYTES):
+        part = np.frombuffer(view, np.uint8)[at : at + CHECKED_BYTES]
+        checksum = zlib.crc32(part.data, checksum)
+        release(part)
+    if checksum != info.CRC:
+        raise zipfile.BadZipFile(f"bad checksum of {ARRAYS!r}")
+    return view
 
 
 def _check_version(name: str, what: str, found: object, expected: int) -> None:
@@ -232,7 +304,7 @@ def _read_model(archive: zipfile.ZipFile, manifest: dict[str, Any], name: str) -
     if manifest["target"] not in TARGETS:
         raise ValueError(f"there is no target {manifest['target']!r}")
     form = json.loads(archive.read("graph.json"))
-    reader = Reader(archive.read("arrays.bin"))
+    reader = Reader(_read_arrays(archive))
     graph = reader.decode(form["graph"])
     steps: list[Step] = []
     members = [tuple(entry["nodes"]) for entry in manifest["steps"]]

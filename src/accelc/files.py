@@ -1,7 +1,10 @@
 """Writing files so that a failure leaves what was there before."""
 
+import io
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from accelc.isa.errors import AccelcError
 
@@ -26,17 +29,22 @@ def require_writable(path: str | os.PathLike[str]) -> None:
         raise OutputError(f"cannot write {target}: no permission")
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
+#: Content of a file, or what writes it.
+Content = bytes | str | Callable[[BinaryIO], None]
+
+
+def write_atomically(path: str | os.PathLike[str], data: Content) -> None:
     """Write ``data`` to ``path``: all of it or, on any failure, nothing.
 
     Raises:
         OutputError: the folder is missing or not writable, the disk is full, ...
     """
-    content = data.encode() if isinstance(data, str) else data
     try:
         named = Path(path)
         if named.exists() and not named.is_file() and not named.is_dir():
-            named.write_bytes(content)  # a device or a pipe, where there is nothing to replace
+            buffer = io.BytesIO()
+            _put(data, buffer)
+            named.write_bytes(buffer.getvalue())  # a device or a pipe: nothing to replace
             return
         target = named.resolve()
         if target.is_dir():
@@ -45,7 +53,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
         try:
             # "x" and not tempfile: the file gets the permissions the user's umask says
             with open(temporary, "xb") as file:
-                file.write(content)
+                _put(data, file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
@@ -53,3 +61,10 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+
+
+def _put(data: Content, file: BinaryIO) -> None:
+    if callable(data):
+        data(file)
+    else:
+        file.write(data.encode() if isinstance(data, str) else data)

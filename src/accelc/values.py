@@ -6,6 +6,7 @@ arrays keep their element type (bfloat16 and int4 too) and their bytes.
 
 import base64
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +16,7 @@ import onnx
 from accelc.compiler.graph import Graph, Node, Quant, TensorType
 from accelc.compiler.integer import AddStage, ConvAttrs, Post
 from accelc.compiler.layout import Packing
+from accelc.compiler.onnx_weights import release
 from accelc.compiler.partition import Place, Placement
 from accelc.isa.errors import ArtifactError
 from accelc.isa.program import Layer, Region
@@ -53,17 +55,37 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 class Writer:
-    """Collects values; ``blob`` holds the arrays' bytes."""
+    """Collects values; the arrays among them are not copied.
+
+    Members:
+        nbytes: of all arrays, one behind the other.
+    """
 
     def __init__(self) -> None:
-        self.blob = bytearray()
+        self.nbytes = 0
+        self._arrays: list[tuple[int, np.ndarray]] = []
+
+    @property
+    def blob(self) -> bytes:
+        """The arrays' bytes."""
+        return b"".join(self.chunks())
+
+    def chunks(self) -> Iterator[Any]:
+        """The arrays' bytes, piece by piece; what was mapped from a file is let go of behind."""
+        end = 0
+        for offset, array in self._arrays:
+            yield bytes(offset - end)
+            # as bytes: NumPy does not lend out element types that it does not know itself
+            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            release(array)
+            end = offset + array.nbytes
 
     def _array(self, array: np.ndarray) -> dict[str, Any]:
         if array.dtype == object:  # strings
             return {"$strings": [self.encode(v) for v in array.reshape(-1)], "shape": array.shape}
-        self.blob += bytes(-len(self.blob) % ALIGNMENT)
-        offset = len(self.blob)
-        self.blob += np.ascontiguousarray(array).tobytes()
+        offset = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+        self._arrays.append((offset, array))
+        self.nbytes = offset + array.nbytes
         return {"$array": offset, "dtype": _dtype_name(array.dtype), "shape": list(array.shape)}
 
     def encode(self, value: Any) -> Any:
@@ -105,7 +127,7 @@ class Writer:
 class Reader:
     """Reads what :class:`Writer` wrote; arrays are read-only views of ``blob``."""
 
-    def __init__(self, blob: bytes) -> None:
+    def __init__(self, blob: bytes | memoryview) -> None:
         self._blob = blob
 
     def _array(self, value: dict[str, Any]) -> np.ndarray:

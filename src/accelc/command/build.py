@@ -8,7 +8,7 @@ import click
 
 from accelc.command import console
 from accelc.command.passes import DISABLE_OPTION
-from accelc.files import require_writable, write_atomically
+from accelc.files import Content, require_writable, write_atomically
 from accelc.isa.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def parse_dims(dims: tuple[str, ...]) -> dict[str, int]:
 
 
 #: What a stage gives: content by file suffix; "" is the file the user names.
-Files = dict[str, str | bytes]
+Files = dict[str, Content]
 
 
 def _cpu_stage(stage: str) -> Callable[["Artifact", str], Files]:
     def emit(artifact: "Artifact", stem: str) -> Files:
         from accelc.aot import emit_cpu
 
-        return emit_cpu(artifact, stage)
+        return {**emit_cpu(artifact, stage)}
 
     return emit
 
@@ -83,7 +83,7 @@ EMITTERS: dict[str, Callable[["Artifact", str], Files]] = {
     **{name: _text_stage(name) for name in ("graph", "schedule", "asm")},
     **{name: _cpu_stage(name) for name in ("llvm", "obj", "lib")},
     "c": _c_stage,
-    "artifact": lambda artifact, stem: {"": artifact.to_bytes()},
+    "artifact": lambda artifact, stem: {"": artifact.write},
 }
 
 
