@@ -357,7 +357,10 @@ class TestTools:
         assert before["nodes"] == after["nodes"]
         assert before["accelerator_mac_share"] == 1.0
         for node in before["nodes"]:
-            assert bool(node["reason"]) == (node["place"] == "cpu")
+            assert bool(node["reason"]) == (node["tier"] != "accelerator")
+            assert (node["cycles"] is None) == (node["tier"] != "accelerator")
+        assert sum(node["cycles"] or 0 for node in before["nodes"]) <= before["cycles"]
+        assert before["cycles"] == after["programs"][0]["predicted_cycles"]
         program = after["programs"][0]
         assert program["instructions"]["FINISH"] == 1
         assert program["predicted_utilisation"] > 0

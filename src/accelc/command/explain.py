@@ -23,34 +23,53 @@ from accelc.isa.config import PRESETS, AccelConfig
 )
 @CONFIG_OPTION
 @DIM_OPTION
+@click.option(
+    "--svg",
+    type=click.Path(path_type=Path),
+    help="Also draw the network into this file, coloured by where operators run.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def inspect(
-    path: Path, target: str, config: str | None, dims: tuple[str, ...], as_json: bool
+    path: Path,
+    target: str,
+    config: str | None,
+    dims: tuple[str, ...],
+    svg: Path | None,
+    as_json: bool,
 ) -> None:
-    """Explain PATH, an ONNX model or an .accel file: what runs where and why, and how much it is.
+    """Explain PATH, an ONNX model or an .accel file: what runs where, why, and what it costs.
 
-    A model is only read and placed, not compiled; an .accel file also tells about its programs.
+    Of every operator: the accelerator, native CPU code or onnx.reference; MACs, bytes, and the
+    cycles that the timing model predicts for its program. At the end stands what would bring more
+    to the accelerator. Nothing is written but the picture. docs/inspecting.md explains the columns.
 
     \b
     Examples:
       accelc inspect net.onnx
-      accelc inspect net.onnx --config 1x8x8
-      accelc inspect net.accel --json
+      accelc inspect net.onnx --config 1x8x8 --svg net.svg
+      accelc inspect net.onnx --json | jq .remedies
+      accelc inspect net.accel                       also the programs in it
     """
     from accelc.artifact import Artifact
     from accelc.configuration import resolve
     from accelc.explain import explain_artifact, explain_model
 
+    if svg is not None:
+        require_writable(svg)
     try:
         packed = path.read_bytes()[:2] == b"PK"
     except OSError:
         packed = path.suffix == ".accel"
     if packed:
-        report = explain_artifact(Artifact.load(path))
+        report = explain_artifact(Artifact.load(path), path.name)
     else:
-        with console.progress("reading the model"):
+        with console.progress("reading and compiling the model"):
             resolved = resolve(config)
             report = explain_model(path, resolved if target == "vta" else None, parse_dims(dims))
+    if svg is not None:
+        from accelc.picture import picture
+
+        write_atomically(svg, picture(report))
     if as_json:
         console.print_json(report)
     else:
@@ -66,18 +85,15 @@ def _show(report: dict[str, Any]) -> None:
         for value in report[kind]:
             console.show(f"  {kind[:-1]} {value['name']}: {value['dtype']} {value['shape']}")
     rows = [
-        [n["name"], n["op"], n["place"] + (" (onnx.reference)" if n["reference"] else ""),
-         n["reason"], console.count(n["macs"]),
-         console.size(n["constant_bytes"])]
+        [n["name"], n["op"], n["tier"], console.count(n["macs"]), console.size(n["bytes"]),
+         "" if n["cycles"] is None else console.count(n["cycles"]),
+         "" if n["utilisation"] is None else console.percent(n["utilisation"]),
+         n["reason"]]
         for n in report["nodes"]
     ]  # fmt: skip
-    columns = ("node", "operator", "place", "~reason", ">MACs", ">constants")
+    columns = ("node", "operator", "tier", ">MACs", ">bytes", ">cycles", ">used", "~reason")
     console.show(console.table("nodes in execution order", columns, rows))
-    console.show(
-        f"{console.count(report['macs'])} MACs, "
-        f"{console.percent(report['accelerator_mac_share'])} of them on the accelerator; "
-        f"{console.size(report['constant_bytes'])} of constants"
-    )
+    console.show(*_totals(report))
     for program in report.get("programs", []):
         counts = ", ".join(f"{n} {name}" for name, n in program["instructions"].items())
         rows = [
@@ -95,6 +111,20 @@ def _show(report: dict[str, Any]) -> None:
             f"predicted {console.count(program['predicted_cycles'])} cycles, matrix unit used "
             f"{console.percent(program['predicted_utilisation'])}",
         )
+
+
+def _totals(report: dict[str, Any]) -> list[str]:
+    """Sums over all nodes, and what could be done."""
+    macs, share = console.count(report["macs"]), console.percent(report["accelerator_mac_share"])
+    constants = console.size(report["constant_bytes"])
+    lines = [f"{macs} MACs, {share} of them on the accelerator; {constants} of constants"]
+    tiers = ", ".join(f"{found['nodes']} {name}" for name, found in report["tiers"].items())
+    lines.append(f"{len(report['nodes'])} nodes: {tiers}")
+    if report["cycles"] is not None:
+        lines.append(f"predicted: {console.count(report['cycles'])} cycles on the accelerator")
+    for remedy in report["remedies"]:
+        lines.append(f"remedy: {remedy['what']} ({remedy['why']})")
+    return lines
 
 
 @click.command(short_help="Prove that the programs of an .accel file are safe to run.")
