@@ -82,6 +82,9 @@ class MacArray(wiring.Component):
         #: Let what follows the multipliers stand still when it has nothing to do. Simulators save
         #: the work; in an FPGA it is two thousand clock enables on one wire.
         self.gated = True
+        #: Begin with a register: of the row, of the weights, and of the controls one for every
+        #: output (`copies`), each of which then drives its own multipliers and no others.
+        self.spread = False
         self.levels_per_register = levels_per_register
         self.sum_bits = 16 + ceil_log2(config.block_in)
         super().__init__(
@@ -103,7 +106,14 @@ class MacArray(wiring.Component):
     def latency(self) -> int:
         """Cycles from ``row_en`` to ``sums_valid``: operand, multiplier, adder levels."""
         levels = ceil_log2(self.config.block_in)
-        return 1 + self.multiply_cycles + -(-levels // self.levels_per_register)
+        return self.spread + 1 + self.multiply_cycles + -(-levels // self.levels_per_register)
+
+    def copies(self, m: Module, value: Value, name: str) -> list[Value]:
+        """One bit for every output, ``spread`` cycles later.
+
+        Boards override it where synthesis would make one register of all.
+        """
+        return [_delayed(m, value, name) if self.spread else value] * self.config.block_out
 
     def multiply(self, m: Module, x: Value, w: Value, en: Value, name: str) -> Value:
         """One registered signed 8 x 8 multiplier; boards override it with their primitive.
@@ -120,19 +130,37 @@ class MacArray(wiring.Component):
             product = delayed
         return product
 
+    def _lanes(self) -> list[tuple[slice, int]]:
+        """Bits of a tap, and which copy of the controls they obey."""
+        if self.portable or not self.spread:
+            return [(slice(None), 0)]
+        block_in = self.config.block_in
+        return [
+            (slice(8 * place, 8 * place + 8), place % block_in)
+            for place in range(self.config.batch * block_in)
+        ]
+
     def elaborate(self, platform: object) -> Elaboratable:
         m = Module()
         config = self.config
         block_in, block_out = config.block_in, config.block_out
         row_bits = config.inp_row_bytes * 8
 
+        copies = partial(MacArray.copies, self) if self.portable else self.copies
+        swap, row_en = copies(m, self.swap, "swap_q"), copies(m, self.row_en, "row_en_q")
+        row, shadow_data = self.row, self.shadow_data
+        shadow_en = [self.shadow_en & (self.shadow_row == o) for o in range(block_out)]
+        if self.spread:
+            row, shadow_data = _delayed(m, row, "row_q"), _delayed(m, shadow_data, "shadow_data_q")
+            shadow_en = [_delayed(m, en, f"shadow_en_{o}") for o, en in enumerate(shadow_en)]
+
         weights: list[Signal] = []
         for o in range(block_out):
             shadow = Signal(block_in * 8, name=f"shadow_{o}", reset_less=True)
             active = Signal(block_in * 8, name=f"weights_{o}", reset_less=True)
-            with m.If(self.shadow_en & (self.shadow_row == o)):
-                m.d.sync += shadow.eq(self.shadow_data)
-            with m.If(self.swap):
+            with m.If(shadow_en[o]):
+                m.d.sync += shadow.eq(shadow_data)
+            with m.If(swap[o]):
                 m.d.sync += active.eq(shadow)
             weights.append(active)
 
@@ -141,21 +169,23 @@ class MacArray(wiring.Component):
         # on words, not on bytes. Chosen before the register: between it and the multiplier there
         # is nothing, and a choice shares the place of the flip-flop it feeds.
         if config.window:
+            windows = copies(m, self.window, "window_q")
             taps = [Signal(row_bits, name=f"tap_{j}", reset_less=True) for j in range(block_in)]
-            with m.If(self.row_en):
-                for j, tap in enumerate(taps):
-                    straight = Cat(
-                        _byte(self.row, b * block_in + j).replicate(block_in)
-                        for b in range(config.batch)
-                    )
-                    older = taps[j - 1] if j else self.row
-                    m.d.sync += tap.eq(Mux(self.window, older, straight))
+            for bits, lane in self._lanes():
+                with m.If(row_en[lane]):
+                    for j, tap in enumerate(taps):
+                        straight = Cat(
+                            _byte(row, b * block_in + j).replicate(block_in)
+                            for b in range(config.batch)
+                        )
+                        older = taps[j - 1] if j else row
+                        m.d.sync += tap[bits].eq(Mux(windows[lane], older[bits], straight[bits]))
         else:
             taps = [Signal(row_bits, name="row_0", reset_less=True)]
-            with m.If(self.row_en):
-                m.d.sync += taps[0].eq(self.row)
-        en = Signal()
-        m.d.sync += en.eq(self.row_en & self.fire)
+            with m.If(row_en[0]):
+                m.d.sync += taps[0].eq(row)
+        fire = self.row_en & self.fire
+        en = _delayed(m, _delayed(m, fire, "fire_q") if self.spread else fire, "row_fires")
 
         def operand(b: int, o: int, j: int) -> Value:
             if config.window:
@@ -205,6 +235,6 @@ def _add_pairs(addends: Sequence[Value]) -> list[Value]:
 
 
 def _delayed(m: Module, value: Value, name: str) -> Signal:
-    register = Signal(name=name)
+    register = Signal(len(value), name=name, reset_less=len(value) > 1)
     m.d.sync += register.eq(value)
     return register

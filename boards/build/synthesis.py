@@ -1,5 +1,6 @@
 """From a board's top to mapped cells."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +53,16 @@ def synthesise(board: Board, top: wiring.Component, job: Job) -> Synthesis:
     def build(folder: Path) -> None:
         (folder / f"{TOP}.il").write_text(rtlil, encoding="utf-8")
         (folder / f"{TOP}.ys").write_text(script, encoding="utf-8")
+        for path in flow.maps:
+            shutil.copyfile(path, folder / path.name)
         step = Step(
             title="synthesising", tool=YOSYS, arguments=("-s", f"{TOP}.ys"), log="yosys.log"
         )
         job.run(step, folder)
         write_json(folder / "seconds.json", job.seconds)
 
-    key = content_key([FLOW_VERSION, job.tools[YOSYS.name].version, script, rtlil])
+    maps = [path.read_text(encoding="utf-8") for path in flow.maps]
+    key = content_key([FLOW_VERSION, job.tools[YOSYS.name].version, script, *maps, rtlil])
     folder = job.cached("synthesis", key, build)
     job.seconds.update(read_json(folder / "seconds.json"))
     return Synthesis(flow=flow, netlist=netlist, folder=folder, cells=cell_counts(folder))

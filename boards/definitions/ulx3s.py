@@ -49,25 +49,25 @@ ULX3S_85F = Board(
     title="Radiona ULX3S with LFE5U-85F",
     family=Family.ECP5,
     platform=_ulx3s_85f,
-    # 256 MACs: 48 in the chip's multipliers and 208 in LUTs, which are where their operands are;
-    # the multipliers lie in three rows across the chip. The vector unit takes 25 more of the 156.
-    # Scratchpads and on-chip memory share 208 block RAMs.
+    # 256 MACs: 64 in the chip's multipliers and 192 in LUTs, which are where their operands are;
+    # the multipliers lie in three rows across the chip. Scratchpads and on-chip memory share 208
+    # block RAMs.
     config=AccelConfig(
         name="ulx3s-85f",
         block_in=16,
         block_out=16,
         bus_bytes=8,
-        inp_rows=1024,
-        wgt_rows=256,
-        acc_rows=1024,
-        vin_rows=1024,
-        out_rows=1024,
+        inp_rows=512,
+        wgt_rows=128,
+        acc_rows=512,
+        vin_rows=512,
+        out_rows=512,
         prm_rows=64,
-        vector_lanes=4,
+        vector_lanes=2,
         mult_bits=15,
     ),
     clock_hz=50_000_000,
-    options={"dsps": 48},
+    options={"dsps": 64},
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,

@@ -51,6 +51,10 @@ def mult18x18d(a: Value, b: Value, product: Value) -> Instance:
     )
 
 
+#: Multipliers from which on an array is too wide for one register per control.
+_SPREAD_FROM = 128
+
+
 class Ecp5MacArray(MacArray):
     """The portable array with an adder level per register and vendor multipliers.
 
@@ -60,12 +64,35 @@ class Ecp5MacArray(MacArray):
     def __init__(self, config: AccelConfig, *, dsps: int) -> None:
         super().__init__(config, levels_per_register=1, multiply_cycles=2)
         self.gated = False
+        # Where a control reaches two thousand flip-flops all over the chip, routing gives up.
+        self.spread = config.macs_per_cycle >= _SPREAD_FROM
         self._dsps = dsps
         self._used = 0
 
     def elaborate(self, platform: object) -> Elaboratable:
         self._used = 0
         return super().elaborate(platform)
+
+    def copies(self, m: Module, value: Value, name: str) -> list[Value]:
+        if not self.spread:
+            return super().copies(m, value, name)
+        copied = Signal(self.config.block_out, name=name)
+        for lane in range(self.config.block_out):
+            # a cell of the device: of equal registers synthesis makes one
+            m.submodules[f"{name}_{lane}"] = Instance(
+                "TRELLIS_FF",
+                p_GSR="DISABLED",
+                p_CEMUX="1",
+                p_CLKMUX="CLK",
+                p_LSRMUX="LSR",
+                p_REGSET="RESET",
+                i_CLK=ClockSignal(),
+                i_CE=1,
+                i_LSR=0,
+                i_DI=value,
+                o_Q=copied[lane],
+            )
+        return list(copied)
 
     def multiply(self, m: Module, x: Value, w: Value, en: Value, name: str) -> Value:
         if self._used == self._dsps:

@@ -1,9 +1,13 @@
-"""A vendor's matrix array against the portable one, cycle by cycle, Verilated."""
+"""A vendor's matrix array against the portable one, cycle by cycle; a small board; networks."""
 
 import ctypes
+import importlib.util
 import random
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,26 +15,28 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from accelc.boards.board import Family
+from accelc.boards.board import Board, Family
 from accelc.boards.gate_level import cell_models
 from accelc.boards.primitives.arrays import mac_array, simulated_array
+from accelc.boards.registry import find
 from accelc.hw.verilog import component_rtlil, to_verilog
 from accelc.isa.config import AccelConfig
 from accelc.sim.verilator import build_library
 
 CYCLES = 3000
 #: Ports of up to 64 bits are numbers in Verilator's C++, wider ones arrays of 32-bit words.
-STIMULUS_BITS = 128
+STIMULUS_BITS = 160
 
 HARNESS = """
 #include "Vaccel.h"
 #include <cstdint>
+constexpr int WORDS = STIMULUS_BITS / 32;
 extern "C" void run(const uint32_t* words, int cycles, uint32_t* result) {
     VerilatedContext context;
     Vaccel top{&context};
     top.rst = 0;
     for (int cycle = 0; cycle < cycles; ++cycle) {
-        for (int i = 0; i < 4; ++i) top.stimulus[i] = *words++;
+        for (int i = 0; i < WORDS; ++i) top.stimulus[i] = *words++;
         top.clk = 0;
         top.eval();
         top.clk = 1;
@@ -121,7 +127,7 @@ def compare_arrays(tmp_path: Path) -> CompareArrays:
         inputs = dut.inputs
         assert sum(inputs.values()) <= STIMULUS_BITS
         harness = tmp_path / "harness.cpp"
-        harness.write_text(HARNESS)
+        harness.write_text(f"#define STIMULUS_BITS {STIMULUS_BITS}\n{HARNESS}")
         design = to_verilog(component_rtlil(dut))
         source = design + cell_models(family)
         library = ctypes.CDLL(str(build_library(source, harness, what="two arrays")))
@@ -135,3 +141,22 @@ def compare_arrays(tmp_path: Path) -> CompareArrays:
         return design
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def small_board() -> Board:
+    """An ULX3S, its SDRAM and its link, with the smallest core any board has."""
+    config = replace(find("icebreaker").config, name="small")
+    name = "small on ulx3s-25f"
+    return replace(find("ulx3s-25f"), name=name, config=config, mlperf=False, options={})
+
+
+@pytest.fixture(scope="session")
+def networks() -> ModuleType:
+    """benchmarks/networks.py, which builds networks layer by layer."""
+    path = Path(__file__).parents[2] / "benchmarks" / "networks.py"
+    spec = importlib.util.spec_from_file_location("networks", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["networks"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -18,6 +18,7 @@ pytestmark = [
 
 #: Configuration and multipliers that are MULT18X18D.
 CASES = {
+    "controls in copies": (dataclasses.replace(PRESETS["1x8x8"], block_out=16), 3),
     "all in LUTs": (PRESETS["1x4x4"], 0),
     "some in LUTs": (PRESETS["1x4x8"], 5),
     "batch": (dataclasses.replace(PRESETS["1x4x4"], batch=2), 32),

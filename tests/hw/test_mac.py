@@ -22,14 +22,15 @@ def to_int(array: np.ndarray) -> int:
     return int.from_bytes(array.astype(np.int8).tobytes(), "little")
 
 
-@pytest.mark.parametrize("levels_per_register", [1, 2, 3])
+@pytest.mark.parametrize(("levels_per_register", "spread"), [(1, False), (2, True), (3, False)])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_rows_tiles_and_windows(name: str, levels_per_register: int) -> None:
+def test_rows_tiles_and_windows(name: str, levels_per_register: int, spread: bool) -> None:
     config: AccelConfig = CONFIGS[name]
     seed = random.randrange(1 << 30)
     print("seed", seed)
     rng = np.random.default_rng(seed)
     dut = MacArray(config, levels_per_register=levels_per_register)
+    dut.spread = spread
     batch, block_in, block_out = config.batch, config.block_in, config.block_out
     want: list[list[int]] = []
     due: list[int] = []
