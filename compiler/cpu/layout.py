@@ -13,6 +13,10 @@ from accelc.compiler.cpu.plan import HostCall, KernelCall, copy
 from accelc.compiler.cpu.target import Target
 from accelc.compiler.graph import Array, Graph
 from accelc.compiler.memory_plan import ALIGNMENT_BYTES, aligned, plan_memory
+from accelc.compiler.onnx_weights import release
+
+#: Smaller constants are copied into one image.
+POINTED_BYTES = 1 << 16
 
 
 def aligned_buffer(size: int) -> Array:
@@ -25,12 +29,17 @@ def aligned_buffer(size: int) -> Array:
 class Layout:
     """The plan of a graph with a place for every value, split in native segments.
 
+    Large constants stay where they are, and code finds their addresses behind those of the inputs;
+    with ``whole`` they are in the constants' image, for code that is to run elsewhere.
+
     Members:
         program: in order, a segment's number or ``(step number, HostCall)``.
+        weights: the constants that stay where they are, in the order of their addresses.
     """
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: Target, *, whole: bool = False) -> None:
         self.target = target
+        self.whole = whole
         self.plan = lower_graph(graph, target)
         self.locations: dict[str, Location] = {}
         self._place_ends()
@@ -73,11 +82,20 @@ class Layout:
                 self.locations[root] = Location("output", number)
         offset = 0
         self._images: list[tuple[int, Array]] = []
-        known: dict[tuple[str, bytes], Location] = {}
+        self.weights: list[Array] = []
+        known: dict[tuple[object, ...], Location] = {}
         used = {plan.root(name) for step in plan.steps for name in step.reads}
         for name in sorted(used & plan.constants.keys()):
             array = np.ascontiguousarray(plan.constants[name])
             if array.dtype.kind in "OUS":
+                continue
+            if array.nbytes >= POINTED_BYTES and not self.whole:
+                place = ("weight", array.ctypes.data, array.nbytes)
+                if place not in known:
+                    known[place] = Location("input", len(graph.inputs) + len(self.weights))
+                    self.weights.append(array if array.flags.aligned else array.copy())
+                    release(array)
+                self.locations[name] = known[place]
                 continue
             key = (array.dtype.str, array.tobytes())
             if key not in known:

@@ -32,6 +32,7 @@ from accelc.compiler.cpu.specialize import structural
 from accelc.compiler.cpu.target import Target, host_target
 from accelc.compiler.graph import Graph, Node, TensorType
 from accelc.compiler.onnx_node import OPAQUE, run
+from accelc.compiler.onnx_weights import release
 from accelc.isa.errors import ModelError, UnsupportedOpError
 
 Lowering = Callable[[Plan, Node], None]
@@ -214,6 +215,9 @@ def lower_nodes(plan: Plan, nodes: Sequence[Node], outputs: Sequence[str]) -> No
         except NotNative:
             for part in split_epilogue(group):
                 lower_part(plan, part)
+        for name in (name for node in group for name in node.inputs):
+            if name in plan.constants:
+                release(plan.constants[name])  # what the kernel needs of it is packed
 
 
 def join_epilogues(

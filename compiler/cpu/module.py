@@ -54,7 +54,8 @@ class CpuModule:
             ArtifactError: ``object_code`` does not load or belongs to another graph or processor.
         """
         self.graph = graph
-        self._layout = Layout(graph, target or host_target())
+        self._layout = Layout(graph, target or host_target(), whole=object_code is not None)
+        self._whole: dict[Target, Layout] = {}
         layout = self._layout
         self._constants = layout.constants_image()
         self._hosts = {
@@ -140,8 +141,9 @@ class CpuModule:
         with self._lock:
             nothing = np.empty(0)
             given = [array if isinstance(array, np.ndarray) else nothing for array in arrays]
+            given += self._layout.weights
             pointers = _pointers(given), _pointers(outputs)
-            places = {"input": arrays, "output": outputs}
+            places = {"input": [*arrays, *self._layout.weights], "output": outputs}
             for step in self._layout.program:
                 if isinstance(step, int):
                     self._loaded.functions[step](
@@ -223,9 +225,12 @@ class CpuModule:
         return self._object if layout is self._layout else layout.compile()
 
     def _layout_for(self, target: Target | None) -> Layout:
-        if target is None or target == self._layout.target:
+        target = target or self._layout.target
+        if target == self._layout.target and not self._layout.weights:
             return self._layout
-        return Layout(self.graph, target)
+        if target not in self._whole:
+            self._whole[target] = Layout(self.graph, target, whole=True)
+        return self._whole[target]
 
     def llvm_text(self, target: Target | None = None) -> str:
         """The LLVM assembly that ``object_bytes`` is made from."""

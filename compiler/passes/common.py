@@ -1,12 +1,22 @@
 """Common subexpressions: equal things are computed, and stored, once."""
 
 import hashlib
+from collections import Counter
 
 import numpy as np
 
-from accelc.compiler.graph import Graph, Node
+from accelc.compiler.graph import Array, Graph, Node
+from accelc.compiler.onnx_weights import release
 from accelc.compiler.passes.constants import RANDOM
 from accelc.compiler.rewrite import prune
+
+#: Of each constant's beginning and end, to tell it from others.
+_END_BYTES = 64
+
+
+def _bytes(array: Array) -> Array:
+    """As bytes: NumPy does not lend out element types that it does not know itself."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def share_constants(graph: Graph) -> tuple[Graph, int]:
@@ -14,15 +24,22 @@ def share_constants(graph: Graph) -> tuple[Graph, int]:
     outputs = frozenset(graph.outputs)
     first: dict[object, str] = {}
     renamed: dict[str, str] = {}
+    looks: dict[str, tuple[object, ...]] = {}
     for name, array in graph.constants.items():
         if array.dtype == object or name in outputs:
             continue
-        # as bytes: NumPy does not lend out element types that it does not know itself
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        digest = hashlib.sha256(data.data).digest()
         quant = graph.types[name].quant
-        key = (array.dtype.str, array.shape, digest, repr(quant) if quant is not None else "")
-        found = first.setdefault(key, name)
+        ends = _bytes(array)[:_END_BYTES].tobytes(), _bytes(array)[-_END_BYTES:].tobytes()
+        meaning = repr(quant) if quant is not None else ""
+        looks[name] = (array.dtype.str, array.shape, ends, meaning)
+    often = Counter(looks.values())
+    for name, look in looks.items():
+        if often[look] == 1:
+            continue
+        # only of what looks alike the whole is read: weights may be large and still in their file
+        digest = hashlib.sha256(_bytes(graph.constants[name]).data).digest()
+        release(graph.constants[name])
+        found = first.setdefault((look, digest), name)
         if found != name:
             renamed[name] = found
     if not renamed:
