@@ -1,5 +1,6 @@
 """Types of the values of a network, node by node, from the types of its inputs."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -87,10 +88,20 @@ class Inference:
     ) -> list[TensorType | None]:
         if node.op in CONTRIB:
             return contrib.infer(node, self.types)
+        if node.op == "Range" and all(name in self.known for name in node.inputs):
+            return [self._range(node)]
         types = list(guesses)
         if self.corrected or not all(is_static(found) for found in types):
             types = infer(node, self.types, self.known, self.opset, types)
         return self._correct(node, types)
+
+    def _range(self, node: Node) -> TensorType:
+        """The type of a Range of known numbers; onnx insists on scalars, and not on every type."""
+        first, last, step = (float(self.known[n].reshape(-1)[0]) for n in node.inputs)
+        if step == 0:
+            raise ModelError(f"Range {node.name!r}: its step is 0")
+        count = max(0, math.ceil((last - first) / step))
+        return TensorType((count,), self.types[node.inputs[0]].dtype)
 
     def _correct(self, node: Node, types: list[TensorType | None]) -> list[TensorType | None]:
         """Undo what older operator sets infer for ``ceil_mode``: windows wholly in the padding.
