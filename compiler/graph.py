@@ -58,6 +58,18 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Which tensor of the model a value holds, in another layout.
+
+    ``steps`` make the tensor of the value, in order: ``Transpose`` and ``Reshape`` with what they
+    take, and ``Unsigned`` from int8 to uint8.
+    """
+
+    name: str
+    steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
 class Graph:
     """Nodes in topological order over named values; ``types`` covers every value.
 
@@ -65,7 +77,8 @@ class Graph:
     ``notes`` is what the user should know about decisions made on their behalf, one line each;
     ``reasons`` says, by node name, why a quantized pattern could not become integer operators.
     ``symbols`` names the open dimensions (-1) of inputs: by input, one name an axis, "" where the
-    size is fixed. Inputs without open dimensions are not in it.
+    size is fixed. Inputs without open dimensions are not in it. ``origins`` tells, of values that
+    are not called as in the model, which tensor they hold.
     """
 
     name: str
@@ -78,6 +91,7 @@ class Graph:
     notes: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
     symbols: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def with_(self, **changes: Any) -> "Graph":
         return replace(self, **changes)

@@ -102,6 +102,7 @@ def _part(
         inputs=inputs,
         outputs=outputs,
         notes=(),
+        origins={},
         reasons={n.name: graph.reasons[n.name] for n in part if n.name in graph.reasons},
     )
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,24 @@ def compile_model(
     off = disabled_names(disable)
     reports: list[PassReport] = []
     graph = build_graph(model, config, dims, off, reports)
+    compiled = compile_graph(graph, config, disable=off, proven=proven, progress=progress)
+    return replace(compiled, passes=tuple(reports))
+
+
+def compile_graph(
+    graph: Graph,
+    config: AccelConfig | None = None,
+    *,
+    disable: Iterable[str] = (),
+    proven: bool = True,
+    progress: Progress = _silent,
+) -> CompiledModel:
+    """Compile a graph that the front end has finished; without ``config`` for the CPU.
+
+    Arguments and errors are those of ``compile_model``.
+    """
+    off = disabled_names(disable)
+    target = "cpu" if config is None else "vta"
     placed = place_nodes(graph, target, config)
     options = LowerOptions(
         verify=False, in_place="join-in-place" not in off, share_memory="share-memory" not in off
@@ -187,4 +205,4 @@ def compile_model(
                 lowered.in_place,
             )
         )
-    return CompiledModel(target, config, graph, tuple(steps), placed, tuple(reports))
+    return CompiledModel(target, config, graph, tuple(steps), placed)

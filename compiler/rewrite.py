@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from accelc.compiler.graph import Array, Graph, Node, TensorType
+from accelc.compiler.graph import Array, Graph, Node, Origin, TensorType
 from accelc.isa.config import REFERENCE, AccelConfig
 
 #: Replacements per node of the graph after which rules are taken to be fighting each other.
@@ -47,6 +47,7 @@ class Scope:
         self.graph_outputs = frozenset(graph.outputs)
         self.graph_inputs = frozenset(graph.inputs)
         self.notes: list[str] = list(graph.notes)
+        self.origins: dict[str, Origin] = dict(graph.origins)
         self._list = _NodeList(graph)
         self._emitted: list[Node] = []
         self._emitters: dict[str, Node] = {}
@@ -423,6 +424,7 @@ def rewrite(
         types=scope.types,
         constants=scope.constants,
         notes=tuple(dict.fromkeys(scope.notes)),
+        origins=scope.origins,
     )
     return unique_names(prune(changed))
 
@@ -441,6 +443,7 @@ def prune(graph: Graph) -> Graph:
         nodes=tuple(nodes),
         types={name: t for name, t in graph.types.items() if name in kept},
         constants={name: a for name, a in graph.constants.items() if name in live},
+        origins={name: o for name, o in graph.origins.items() if name in kept},
     )
 
 

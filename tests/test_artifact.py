@@ -42,7 +42,8 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray):
         equal = a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
         return a.dtype == b.dtype and a.shape == b.shape and equal
-    if names := getattr(type(a), "__dataclass_fields__", None):
+    if fields := getattr(type(a), "__dataclass_fields__", None):
+        names = [name for name, field in fields.items() if field.compare]
         return type(a) is type(b) and all(same(getattr(a, n), getattr(b, n)) for n in names)
     if hasattr(a, "items"):
         return list(a) == list(b) and all(same(v, b[k]) for k, v in a.items())

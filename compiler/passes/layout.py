@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelc.compiler.graph import Node, TensorType
+from accelc.compiler.graph import Node, Origin, TensorType
 from accelc.compiler.integer import ConvAttrs
 from accelc.compiler.rewrite import Replacement, Rule, Scope
 
@@ -113,6 +113,9 @@ def _past_elementwise(node: Node, scope: Scope) -> Replacement | None:
         name=node.name,
         hint=f"{out}/moved",
     )
+    step = tuple(first.attrs["perm"]) if first.op == "Transpose" else scope.shape(out)
+    known = scope.origins.get(out, Origin(out))
+    scope.origins[middle] = Origin(known.name, ((first.op, step), *known.steps))
     scope.emit(first.op, (middle, *first.inputs[1:]), out, first.attrs, name=first.name)
     return scope.done()
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelc.compiler.graph import Array, Node, Quant, TensorType
+from accelc.compiler.graph import Array, Node, Origin, Quant, TensorType
 from accelc.compiler.rewrite import Refusal, Scope
 from accelc.isa.config import AccelConfig
 
@@ -208,9 +208,21 @@ class View:
         value = reshape(scope, value, self.folded, name)
         return value if self.perm is None else transpose(scope, value, self.perm, name)
 
+    def origin(self, result: Target) -> Origin:
+        """That an NHWC value is ``result`` in this view."""
+        steps: list[tuple[str, tuple[int, ...]]] = []
+        if self.perm is not None:
+            steps.append(("Transpose", tuple(int(p) for p in np.argsort(self.perm))))
+        if self.folded != result.shape:
+            steps.append(("Reshape", result.shape))
+        if result.dtype == np.uint8:
+            steps.append(("Unsigned", ()))
+        return Origin(result.value, tuple(steps))
+
     def leave(self, scope: Scope, value: str, result: Target, name: str) -> None:
         """Emit the way back from NHWC ``value`` to the ONNX value ``result``."""
         unsigned = result.dtype == np.uint8
+        scope.origins[value] = self.origin(result)
         final = None if unsigned else result.value
         if self.perm is not None:
             inverse = tuple(int(p) for p in np.argsort(self.perm))

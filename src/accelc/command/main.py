@@ -11,6 +11,7 @@ import accelc
 from accelc.command.boards import boards, build
 from accelc.command.build import asm, compile_command, disasm
 from accelc.command.demo import demo
+from accelc.command.diff import diff
 from accelc.command.explain import config, inspect, verify, verilog
 from accelc.command.link import flash, selftest
 from accelc.command.mlperf import mlperf
@@ -73,7 +74,7 @@ def cli(show_traceback: bool) -> None:
 
 for command in (
     compile_command, run_command, inspect, verify, asm, disasm, verilog, config, demo, boards,
-    build, flash, selftest, mlperf, quantize, suite, passes,
+    build, flash, selftest, mlperf, quantize, suite, passes, diff,
 ):  # fmt: skip
     cli.add_command(command)
 
