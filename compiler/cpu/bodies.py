@@ -10,6 +10,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, he
 
 from accelc.compiler.graph import Array, Graph, Node, TensorType
 from accelc.compiler.onnx import import_model
+from accelc.compiler.onnx_infer import specialize
 from accelc.compiler.onnx_node import OPAQUE, elem_type, opsets, to_proto
 from accelc.isa.errors import AccelcError
 
@@ -169,6 +170,57 @@ def graph_of(
         dynamic=True,
         checked=True,
     )
+
+
+def with_branches_taken(graph: Graph) -> Graph:
+    """``graph`` with every If whose condition is a constant replaced by its branch.
+
+    ``y = If(true, then: y = Relu(x))`` becomes ``y = Relu(x)``; shapes behind it become known.
+
+    Raises:
+        ModelError, UnsupportedOpError: the branch cannot be read.
+    """
+    nodes: list[Node] = []
+    types, constants = dict(graph.types), dict(graph.constants)
+    for node in graph.nodes:
+        if not _decided(node, graph):
+            nodes.append(node)
+            continue
+        taken = bool(graph.constants[node.inputs[0]].reshape(()))
+        branch: GraphProto = node.attrs["then_branch" if taken else "else_branch"]
+        names = node.attrs.get("captured", ())
+        around = dict(zip(names, node.inputs[1:], strict=True))
+        known = {name: constants[a] for name, a in around.items() if a in constants}
+        open_types = {name: types[a] for name, a in around.items() if a not in constants}
+        inner = graph_of(branch, open_types, known, graph.opset)
+        results = list(zip(inner.outputs, node.outputs, strict=True))
+        actual = dict(results) | around
+
+        def renamed(name: str, actual: dict[str, str] = actual, node: Node = node) -> str:
+            return actual.get(name, f"{node.name}/{name}") if name else ""
+
+        for name, found in inner.types.items():
+            types.setdefault(renamed(name), found)
+        constants |= {renamed(n): a for n, a in inner.constants.items() if n not in around}
+        for step in inner.nodes:
+            inputs, outputs = (tuple(map(renamed, v)) for v in (step.inputs, step.outputs))
+            name = f"{node.name}/{step.name}"
+            nodes.append(step.with_(name=name, inputs=inputs, outputs=outputs))
+        for name, output in results:
+            if name in around:  # a branch that gives what it was given
+                nodes.append(Node("Identity", f"{node.name}/{name}", (around[name],), (output,)))
+    flat = graph.with_(nodes=tuple(nodes), types=types, constants=constants)
+    inputs = {name: types[name] for name in graph.inputs}
+    return specialize(flat, inputs)
+
+
+def has_decided_branches(graph: Graph) -> bool:
+    """Whether the condition of an If is a constant."""
+    return any(_decided(node, graph) for node in graph.nodes)
+
+
+def _decided(node: Node, graph: Graph) -> bool:
+    return node.op == "If" and node.inputs[0] in graph.constants
 
 
 def type_of(value: Any) -> TensorType:

@@ -206,9 +206,7 @@ class ControlNode:
         back = attrs.get("scan_output_directions") or (0,) * number
         scanned: list[list[Any]] = [[] for _ in range(number)]
         for step in range(len(lines[0])):
-            results = body.run(
-                [*states, *(np.ascontiguousarray(line[step]) for line in lines)], around
-            )
+            results = body.run([*states, *(np.array(line[step]) for line in lines)], around)
             states = results[: len(states)]
             for items, value in zip(scanned, results[len(states) :], strict=True):
                 items.append(value)

@@ -8,6 +8,7 @@ import numpy as np
 from onnx.defs import onnx_opset_version
 
 from accelc.compiler.cpu import (
+    contract,
     conv,
     generate,
     integer,
@@ -17,11 +18,12 @@ from accelc.compiler.cpu import (
     points,
     pool,
     quantize_nodes,
+    recurrent,
     reduce,
     resize,
     scan,
 )
-from accelc.compiler.cpu.bodies import body_of, has_body
+from accelc.compiler.cpu.bodies import body_of, has_body, has_decided_branches, with_branches_taken
 from accelc.compiler.cpu.control import CONTROL, body_operators
 from accelc.compiler.cpu.elementwise import group_nodes, is_elementwise, lower_group, single
 from accelc.compiler.cpu.narrow import is_narrow_float
@@ -33,11 +35,12 @@ from accelc.compiler.cpu.target import Target, host_target
 from accelc.compiler.graph import Graph, Node, TensorType
 from accelc.compiler.onnx_node import OPAQUE, run
 from accelc.compiler.onnx_weights import release
-from accelc.isa.errors import ModelError, UnsupportedOpError
+from accelc.isa.errors import AccelcError, ModelError, UnsupportedOpError
 
 Lowering = Callable[[Plan, Node], None]
 
 LOWERINGS: dict[str, Lowering] = {
+    **contract.LOWERINGS,
     **conv.LOWERINGS,
     **generate.LOWERINGS,
     **integer.LOWERINGS,
@@ -47,6 +50,7 @@ LOWERINGS: dict[str, Lowering] = {
     **points.LOWERINGS,
     **pool.LOWERINGS,
     **quantize_nodes.LOWERINGS,
+    **recurrent.LOWERINGS,
     **reduce.LOWERINGS,
     **resize.LOWERINGS,
     **scan.LOWERINGS,
@@ -188,6 +192,17 @@ def fold_constants(graph: Graph) -> Graph:
     return graph.with_(nodes=tuple(kept), constants=constants)
 
 
+def folded(graph: Graph) -> Graph:
+    """Constants evaluated, and branches taken that depend on them only."""
+    graph = fold_constants(graph)
+    while has_decided_branches(graph):
+        try:
+            graph = fold_constants(with_branches_taken(graph))
+        except AccelcError:
+            return graph  # the branches stay what they are, control flow
+    return graph
+
+
 def _elems(graph: Graph, name: str) -> int:
     return math.prod(max(0, extent) for extent in graph.types[name].shape)
 
@@ -198,7 +213,7 @@ def lower_graph(graph: Graph, target: Target) -> Plan:
     Raises:
         UnsupportedOpError: an operator that only native kernels implement, in a form they do not.
     """
-    graph = fold_constants(graph)
+    graph = folded(graph)
     plan = Plan(graph, target)
     lower_nodes(plan, graph.nodes, graph.outputs)
     return plan
@@ -296,7 +311,7 @@ def lower_body(plan: Plan, node: Node) -> bool:
     body = body_of(node, plan.types, constants, plan.graph.opset)
     if body is None:
         return False
-    body = fold_constants(body)
+    body = folded(body)
     mark, aliases, depth = len(plan.steps), dict(plan.aliases), f"%b{len(plan.types)}/"
     actual = {f"i{number}": name for number, name in enumerate(node.inputs) if name}
     actual |= {f"o{number}": name for number, name in enumerate(node.outputs) if name}

@@ -6,8 +6,15 @@ from typing import Any
 import numpy as np
 
 from accelc.compiler.cpu import functions
-from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
+from accelc.compiler.cpu.expressions import OPERATORS
 from accelc.compiler.cpu.lanes import FLOAT32, INT32, Val
+from accelc.compiler.cpu.narrow import (
+    integer_range,
+    is_narrow,
+    is_narrow_float,
+    register_dtype,
+    round_to,
+)
 from accelc.compiler.cpu.parse import PARSERS, Operand, Parsed, channel_view, check_types, require
 from accelc.compiler.cpu.plan import Plan
 from accelc.compiler.graph import Node
@@ -17,13 +24,18 @@ _QUANTIZED = frozenset(np.dtype(t) for t in ("int8", "uint8", "int16", "uint16")
 
 def saturate(x: Val, dtype: np.dtype[Any]) -> Val:
     """Rounded float lanes to an integer type; NaN gives its lowest value."""
-    limits = np.iinfo(dtype)
-    return x.clamp(float(limits.min), float(limits.max)).convert(INT32).convert(dtype)
+    low, high = integer_range(dtype)
+    return x.clamp(float(low), float(high)).convert(INT32).convert(register_dtype(dtype))
 
 
 def _quantize(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
-    """``rint(x / scale) + zero_point``: the zero point is added after rounding."""
+    """``rint(x / scale) + zero_point``: the zero point is added after rounding.
+
+    To a float type of 8 bits or fewer it is the rounding; ``p`` says whether that saturates.
+    """
     x = v[0].convert(FLOAT32) if not v[0].is_float else v[0]
+    if is_narrow_float(d):
+        return round_to(x / v[1] + v[2] if len(v) == 3 else x / v[1], d, bool(p[0]))
     rounded = (x / v[1]).rint()
     if len(v) == 3:
         rounded = rounded + v[2].convert(rounded.dtype)
@@ -31,10 +43,11 @@ def _quantize(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
 
 
 def _dequantize(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
-    q = v[0].convert(INT32)
+    kind = FLOAT32 if v[0].is_float else INT32
+    q = v[0].convert(kind)
     if len(v) == 3:
-        q = q - v[2].convert(INT32)
-    return q.convert(d) * v[1]
+        q = q - v[2].convert(kind)
+    return q.convert(FLOAT32) * v[1]
 
 
 def _real(v: Sequence[Val]) -> Val:
@@ -116,18 +129,39 @@ def per_axis(node: Node, plan: Plan) -> tuple[Operand, ...]:
 
 def _parse_quantize(node: Node, plan: Plan) -> Parsed:
     views = per_axis(node, plan)
-    require(plan.dtype(node.outputs[0]) in _QUANTIZED, "quantized type")
-    require(plan.dtype(node.inputs[0]) in (*FLOATS, INT32), "input type")
-    require(plan.dtype(node.inputs[1]) == FLOAT32, "scale type")
-    require(plan.dtype(node.inputs[0]) != np.dtype(np.float64), "double input")
-    return Parsed(views, (), "QuantizeLinear")
+    check_quantize(node, plan)
+    return Parsed(views, (bool(node.attrs.get("saturate", 1)),), "QuantizeLinear")
 
 
 def _parse_dequantize(node: Node, plan: Plan) -> Parsed:
     views = per_axis(node, plan)
-    require(plan.dtype(node.inputs[0]) in (*_QUANTIZED, INT32), "quantized type")
-    require(plan.dtype(node.outputs[0]) == FLOAT32, "output type")
+    check_dequantize(node, plan)
     return Parsed(views, (), "DequantizeLinear")
+
+
+def _is_quantized(dtype: np.dtype[Any]) -> bool:
+    return dtype in _QUANTIZED or is_narrow(dtype)
+
+
+def _is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether ``dtype`` is computed on as float32."""
+    return dtype == FLOAT32 or is_narrow_float(dtype)
+
+
+def check_quantize(node: Node, plan: Plan) -> None:
+    """Refuse element types that QuantizeLinear has no kernel for."""
+    require(_is_quantized(plan.dtype(node.outputs[0])), "quantized type")
+    x = plan.dtype(node.inputs[0])
+    require(_is_real(x) or x == INT32, "input type")
+    require(_is_real(plan.dtype(node.inputs[1])), "scale type")
+
+
+def check_dequantize(node: Node, plan: Plan) -> None:
+    """Refuse element types that DequantizeLinear has no kernel for."""
+    x = plan.dtype(node.inputs[0])
+    require(_is_quantized(x) or x == INT32, "quantized type")
+    require(_is_real(plan.dtype(node.outputs[0])), "output type")
+    require(_is_real(plan.dtype(node.inputs[1])), "scale type")
 
 
 def _scalars(plan: Plan, names: Sequence[str], dtype: np.dtype[Any]) -> list[Operand]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from accelc.compiler.cpu import functions
+from accelc.compiler.cpu.copies import Fill, emit_fill
 from accelc.compiler.cpu.elementwise import collapse, contiguous, single
 from accelc.compiler.cpu.expressions import FLOATS, OPERATORS
 from accelc.compiler.cpu.ir import Index, Kernel
@@ -41,10 +42,14 @@ def _minimum(a: Val, b: Val) -> Val:
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "b":
+        return False
     return -math.inf if dtype.kind == "f" else np.iinfo(dtype).min
 
 
 def highest(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "b":
+        return True
     return math.inf if dtype.kind == "f" else np.iinfo(dtype).max
 
 
@@ -210,8 +215,11 @@ def emit_reduction(k: Kernel, s: Reduction) -> None:
 
 def reduce(plan: Plan, kind: str, source: str, out: str, axes: Sequence[int]) -> None:
     """Reduce ``axes`` of ``source``; ``out`` has the kept extents in order."""
-    require_native(plan, source)
     shape = plan.shape(source)
+    if 0 in shape:
+        empty(plan, kind, out)
+        return
+    require_native(plan, source)
     strides = contiguous(shape)
     gone = sorted(axes)
     kept = [axis for axis in range(len(shape)) if axis not in gone]
@@ -221,6 +229,18 @@ def reduce(plan: Plan, kind: str, source: str, out: str, axes: Sequence[int]) ->
         kind, plan.dtype(source).name, kept_extents, kept_strides, extents, gone_strides
     )
     plan.call(emit_reduction, params, [source], [out])
+
+
+#: What is left of nothing: where it is not the neutral element of the combination.
+_EMPTY = {"ReduceMean": math.nan, "ReduceLogSum": -math.inf, "ReduceLogSumExp": -math.inf}
+
+
+def empty(plan: Plan, kind: str, out: str) -> None:
+    """The reduction of no elements at all."""
+    dtype = plan.dtype(out)
+    value = _EMPTY[kind] if kind in _EMPTY else KINDS[kind].neutral(dtype)
+    fill = Fill(plan.size(out), dtype.itemsize)
+    plan.call(emit_fill, fill, [plan.constant(np.array(value, dtype))], [out])
 
 
 def reduced_axes(plan: Plan, node: Node) -> list[int]:
@@ -237,7 +257,9 @@ def lower_reduce(plan: Plan, node: Node) -> None:
     source, out = node.inputs[0], node.outputs[0]
     dtype = plan.dtype(source)
     float_only = node.op in ("ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
-    require(dtype in FLOATS or (dtype.kind in "iu" and not float_only), "element type")
+    choice = node.op in ("ReduceMax", "ReduceMin")
+    whole = dtype.kind in ("iub" if choice else "iu") and not float_only
+    require(dtype in FLOATS or whole, "element type")
     axes = reduced_axes(plan, node)
     if not axes:
         require(
@@ -246,7 +268,7 @@ def lower_reduce(plan: Plan, node: Node) -> None:
         )
         plan.alias(out, source)
         return
-    if node.op == "ReduceLogSumExp":
+    if node.op == "ReduceLogSumExp" and 0 not in plan.shape(source):
         log_sum_exp(plan, source, out, axes)
         return
     reduce(plan, node.op, source, out, axes)

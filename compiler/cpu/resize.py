@@ -85,7 +85,9 @@ def coordinates(
         case "pytorch_half_pixel":
             return (x + half) / factor - half if out > 1 else x * 0
         case "align_corners":
-            return x * np.float32(extent - 1) / np.float32(out - 1) if out > 1 else x * 0
+            # the length before it was rounded down counts
+            length = np.float32(scale * extent)
+            return x * np.float32(extent - 1) / (length - 1) if out > 1 else x * 0
         case "asymmetric":
             return x / factor
         case "tf_half_pixel_for_nn":
