@@ -110,7 +110,7 @@ def work(path: Path, through: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=2.5, help="size of the weights")
     parser.add_argument(
         "--form", choices=("external", "embedded"), default="external",

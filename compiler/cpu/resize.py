@@ -210,7 +210,7 @@ def lower_resize(plan: Plan, node: Node) -> None:
     mode = text(node.attrs.get("mode", "nearest"))
     transform = "asymmetric" if old else "half_pixel"
     transform = text(node.attrs.get("coordinate_transformation_mode", transform))
-    rounding = text(node.attrs.get("nearest_mode", "floor" if old else "round_prefer_floor"))
+    rounding = text(node.attrs.get("nearest_mode", "" if old else "round_prefer_floor"))
     require(not node.attrs.get("antialias"), "antialias")
     shape, target = plan.shape(x), plan.shape(out)
     scales = scales_of(plan, node)
@@ -223,9 +223,12 @@ def lower_resize(plan: Plan, node: Node) -> None:
         )
     ]
     if mode == "nearest":
+        # operator set 10 said nothing of rounding; its examples shrink to the next sample
         tables = [
-            None if place is None else nearest(rounding, place, extent)
-            for place, extent in zip(places, shape, strict=True)
+            None
+            if place is None
+            else nearest(rounding or ("ceil" if scale < 1 else "floor"), place, extent)
+            for place, extent, scale in zip(places, shape, scales, strict=True)
         ]
         table_copy(plan, x, out, tables)
         return

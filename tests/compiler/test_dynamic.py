@@ -207,9 +207,10 @@ def loop_model() -> onnx.ModelProto:
             helper.make_tensor_value_info("longer", FLOAT, (None, 3)),
         ],
     )
-    nodes = [node("Loop", ["n", "", "x"], ["l"], body=body), node("MatMul", ["l", "m"], ["y"])]
+    nodes = [node("Loop", ["n", "true", "x"], ["l"], body=body), node("MatMul", ["l", "m"], ["y"])]
     inputs = {"n": (INT64, ()), "x": (FLOAT, ("k", 3)), "row": (FLOAT, (1, 3))}
-    return model_of(nodes, inputs, constants=[constant("m", normal(3, 4))])
+    constants = [constant("m", normal(3, 4)), constant("true", np.bool_(True))]
+    return model_of(nodes, inputs, constants=constants)
 
 
 def test_behind_a_loop_everything_is_native() -> None:
