@@ -12,8 +12,6 @@ from onnx.reference import ReferenceEvaluator
 from accelc.compiler.graph import Array, Node, TensorType
 from accelc.isa.errors import ModelError
 
-#: Version used for operators of ``ai.onnx.ml``; the newest one onnx knows.
-_ML_DOMAIN = "ai.onnx.ml"
 #: First DequantizeLinear that onnx.reference implements.
 _DEQUANTIZE_OPSET = 19
 #: First Softmax that works along one axis.
@@ -73,9 +71,20 @@ def _split(op: str) -> tuple[str, str]:
     return domain, name
 
 
+@lru_cache(maxsize=1)
+def _other_domains() -> dict[str, int]:
+    """Newest version of the operators of every domain onnx has besides its own."""
+    versions: dict[str, int] = {}
+    for schema in onnx.defs.get_all_schemas():
+        if schema.domain:
+            versions[schema.domain] = max(versions.get(schema.domain, 1), schema.since_version)
+    return versions
+
+
 def opsets(opset: int) -> list[onnx.OperatorSetIdProto]:
-    ml = max(s.since_version for s in onnx.defs.get_all_schemas() if s.domain == _ML_DOMAIN)
-    return [helper.make_opsetid("", opset), helper.make_opsetid(_ML_DOMAIN, ml)]
+    """The operator sets of a model made of single nodes: other domains in their newest version."""
+    others = (helper.make_opsetid(domain, v) for domain, v in _other_domains().items())
+    return [helper.make_opsetid("", opset), *others]
 
 
 def to_proto(node: Node) -> NodeProto:

@@ -284,31 +284,39 @@ def group_nodes(
     nodes: Sequence[Node],
     shape: Callable[[str], tuple[int, ...]],
     keep: frozenset[str],
-    uses: Mapping[str, int],
 ) -> list[tuple[Node, ...]]:
-    """Split ``nodes`` into chains, in an order that still is topological.
+    """Split ``nodes`` into groups, each one loop nest, in an order that still is topological.
 
-    An elementwise node joins the one elementwise node that reads its output, if nothing else does
-    and both outputs have one shape. ``keep`` are values that must exist in memory.
+    An elementwise node joins its immediate post-dominator: the node in which all paths from it
+    meet, if only elementwise nodes of one shape are on them. ``x * Sigmoid(x)`` with the
+    elementwise node that computes ``x`` is one group, whose values never leave the registers.
+    ``keep`` are values that must exist in memory.
+
+    From the last node to the first, a node whose readers all are in one group is post-dominated by
+    that group's last node, and belongs to it.
     """
-    consumer: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
-        for name in node.inputs:
-            consumer[name] = number
+        for name in dict.fromkeys(node.inputs):
+            readers.setdefault(name, []).append(number)
     owner = list(range(len(nodes)))
     size = [1] * len(nodes)
     for number in range(len(nodes) - 1, -1, -1):
         node = nodes[number]
-        out = node.outputs[0] if node.outputs else ""
-        if not is_elementwise(node) or out in keep or uses.get(out, 0) != 1 or out not in consumer:
+        out = node.outputs[0] if node.outputs and not any(node.outputs[1:]) else ""
+        if not out or not is_elementwise(node) or out in keep or out not in readers:
             continue
-        target = consumer[out]
-        if not is_elementwise(nodes[target]):
+        groups = {owner[reader] for reader in readers[out]}
+        if len(groups) != 1:
             continue
-        if shape(out) != shape(nodes[target].outputs[0]) or size[owner[target]] >= MAX_FUSED:
+        (target,) = groups
+        last = nodes[target]
+        if not is_elementwise(last) or size[target] >= MAX_FUSED:
             continue
-        owner[number] = owner[target]
-        size[owner[target]] += 1
+        if any(shape(out) != shape(nodes[r].outputs[0]) for r in readers[out]):
+            continue
+        owner[number] = target
+        size[target] += 1
     members: dict[int, list[Node]] = {}
     for number, node in enumerate(nodes):
         members.setdefault(owner[number], []).append(node)

@@ -48,7 +48,12 @@ def _mod(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
     """``fmod``: sign of the dividend; otherwise of the divisor. Modulo zero is 0 for integers."""
     a, b = v
     if a.is_float:
-        return functions.fmod(a, b)
+        rest = functions.fmod(a, b)
+        if p[0]:
+            return rest
+        other_sign = rest.differs(0.0) & ((rest < 0.0) ^ (b < 0.0))
+        rest = other_sign.select(rest + b, rest)
+        return rest.equals(0.0).select(rest.call("copysign", b), rest)
     zero = b.equals(0)
     if a.dtype.kind == "u":
         return zero.select(a.like(0), a % zero.select(b.like(1), b))
@@ -68,7 +73,22 @@ def _pow(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:
         for _ in range(int(p[0]) - 1):
             result = result * base
         return result
+    if not base.is_float and v[1].is_float:
+        wide = functions.pow_(base.convert(FLOAT64), v[1].convert(FLOAT64))
+        return functions.truncate_to_int(wide, INT64).convert(d)
+    if not base.is_float:
+        return _whole_power(base, v[1].convert(base.dtype))
     return functions.pow_(base, v[1].convert(base.dtype))
+
+
+def _whole_power(base: Val, exponent: Val) -> Val:
+    """By repeated squaring, with the wrapping of the type; negative exponents as 0."""
+    exponent = (exponent < 0).select(exponent.like(0), exponent)
+    result = base.like(1)
+    for bit in range(6):  # what has more bits wraps to 0, or is 0 or 1 anyway
+        result = (exponent >> bit & 1).differs(0).select(result * base, result)
+        base = base * base
+    return result
 
 
 def _min(v: Sequence[Val], p: tuple[Any, ...], d: np.dtype[Any]) -> Val:

@@ -11,6 +11,7 @@ from accelc.compiler.cpu import (
     contract,
     conv,
     generate,
+    grid,
     integer,
     matmul,
     move,
@@ -22,6 +23,7 @@ from accelc.compiler.cpu import (
     reduce,
     resize,
     scan,
+    training,
 )
 from accelc.compiler.cpu.bodies import body_of, has_body, has_decided_branches, with_branches_taken
 from accelc.compiler.cpu.control import CONTROL, body_operators
@@ -43,6 +45,7 @@ LOWERINGS: dict[str, Lowering] = {
     **contract.LOWERINGS,
     **conv.LOWERINGS,
     **generate.LOWERINGS,
+    **grid.LOWERINGS,
     **integer.LOWERINGS,
     **matmul.LOWERINGS,
     **move.LOWERINGS,
@@ -54,6 +57,7 @@ LOWERINGS: dict[str, Lowering] = {
     **reduce.LOWERINGS,
     **resize.LOWERINGS,
     **scan.LOWERINGS,
+    **training.LOWERINGS,
 }
 
 
@@ -223,7 +227,7 @@ def lower_nodes(plan: Plan, nodes: Sequence[Node], outputs: Sequence[str]) -> No
     """Append the calls of ``nodes``, chains of them as one; ``outputs`` are needed behind them."""
     uses = Counter(name for node in nodes for name in node.inputs if name)
     keep = frozenset(outputs)
-    groups = group_nodes(nodes, plan.shape, keep, uses)
+    groups = group_nodes(nodes, plan.shape, keep)
     for group in join_epilogues(groups, keep, uses):
         try:
             lower_node(plan, group)
@@ -248,7 +252,8 @@ def join_epilogues(
     for number, group in enumerate(groups):
         if not is_elementwise(group[-1]):
             continue
-        sources = {name for node in group for name in node.inputs if uses.get(name) == 1}
+        inside = Counter(name for node in group for name in node.inputs)
+        sources = {name for name, count in inside.items() if uses.get(name) == count}
         found = sorted(sources & producer.keys())
         if len(found) == 1:
             joined[number] = (*groups[producer[found[0]]], *group)

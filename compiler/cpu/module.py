@@ -1,6 +1,7 @@
 """A graph compiled for the processor: native segments, reference nodes between them, one arena."""
 
 import ctypes
+import math
 import threading
 from collections.abc import Mapping, Set
 from pathlib import Path
@@ -19,6 +20,7 @@ from accelc.compiler.cpu.specialize import SpecializedNode
 from accelc.compiler.cpu.target import Target, host_target
 from accelc.compiler.dynamic import DynamicModule, is_dynamic
 from accelc.compiler.graph import Array, Graph, Node, TensorType
+from accelc.compiler.memory_limit import require_memory
 from accelc.compiler.onnx_node import OPAQUE
 from accelc.isa.errors import ArtifactError, InputError, ModelError, UnsupportedOpError
 
@@ -57,6 +59,10 @@ class CpuModule:
         self._layout = Layout(graph, target or host_target(), whole=object_code is not None)
         self._whole: dict[Target, Layout] = {}
         layout = self._layout
+        outputs = sum(_nbytes(graph.types[name]) for name in graph.outputs)
+        require_memory(
+            layout.arena_bytes + layout.constant_bytes + outputs, f"network {graph.name!r}"
+        )
         self._constants = layout.constants_image()
         self._hosts = {
             number: self._host(step)
@@ -279,6 +285,11 @@ class CpuModule:
                 f"{what} needs native kernels for every node, these have none: {names}; "
                 "replace them or run the model from Python"
             )
+
+
+def _nbytes(kind: TensorType) -> int:
+    """Size of a value; 0 where it is not known yet."""
+    return math.prod(kind.shape) * kind.dtype.itemsize if in_memory(kind) else 0
 
 
 def _pointers(arrays: list[Array]) -> Any:
