@@ -11,7 +11,6 @@ from accelc.compiler.cpu import (
     contract,
     conv,
     generate,
-    grid,
     integer,
     matmul,
     move,
@@ -23,7 +22,6 @@ from accelc.compiler.cpu import (
     reduce,
     resize,
     scan,
-    training,
 )
 from accelc.compiler.cpu.bodies import body_of, has_body, has_decided_branches, with_branches_taken
 from accelc.compiler.cpu.control import CONTROL, body_operators
@@ -45,7 +43,6 @@ LOWERINGS: dict[str, Lowering] = {
     **contract.LOWERINGS,
     **conv.LOWERINGS,
     **generate.LOWERINGS,
-    **grid.LOWERINGS,
     **integer.LOWERINGS,
     **matmul.LOWERINGS,
     **move.LOWERINGS,
@@ -57,7 +54,6 @@ LOWERINGS: dict[str, Lowering] = {
     **reduce.LOWERINGS,
     **resize.LOWERINGS,
     **scan.LOWERINGS,
-    **training.LOWERINGS,
 }
 
 

@@ -10,6 +10,7 @@ from accelc.compiler.cpu import compile_graph
 from accelc.compiler.cpu.lower import lower_graph
 from accelc.compiler.cpu.target import host_target
 from accelc.compiler.graph import Graph, Node, TensorType
+from accelc.compiler.integer_reference import evaluate
 
 Check = Callable[..., Any]
 
@@ -183,6 +184,70 @@ def test_chain_becomes_one_kernel(rng: np.random.Generator) -> None:
     x = rng.standard_normal(shape).astype(np.float32)
     want = 1 / (1 + np.exp(-(np.maximum(x, 0) * scale))) + x
     np.testing.assert_allclose(compile_graph(graph).run({"x": x})["y"], want, rtol=1e-6, atol=1e-7)
+
+
+def elementwise_graph(nodes: tuple[Node, ...], *outputs: str) -> Graph:
+    """Nodes over float values ``(3, 5, 7)``, from ``x``."""
+    names = {"x", *(name for node in nodes for name in node.outputs)}
+    types = {name: TensorType((3, 5, 7), np.dtype(np.float32)) for name in names}
+    return Graph("test", nodes, types, {}, ("x",), outputs, 20)
+
+
+def kernels(graph: Graph) -> int:
+    return len(lower_graph(graph, host_target()).steps)
+
+
+def test_a_diamond_becomes_one_kernel(rng: np.random.Generator) -> None:
+    nodes = (
+        Node("Neg", "a", ("x",), ("a",)),
+        Node("Sigmoid", "b", ("a",), ("b",)),
+        Node("Tanh", "c", ("a",), ("c",)),
+        Node("Mul", "d", ("b", "a"), ("d",)),
+        Node("Add", "y", ("d", "c"), ("y",)),
+    )
+    x = rng.standard_normal((3, 5, 7)).astype(np.float32)
+    expected = -x / (1 + np.exp(x)) + np.tanh(-x)
+    for outputs, count in ((("y",), 1), (("y", "c"), 3)):
+        graph = elementwise_graph(nodes, *outputs)
+        assert kernels(graph) == count
+        np.testing.assert_allclose(compile_graph(graph).run({"x": x})["y"], expected, atol=1e-6)
+
+
+def test_what_leaves_a_diamond_is_stored(rng: np.random.Generator) -> None:
+    """A value that something not elementwise reads, too, is no part of its post-dominator."""
+    nodes = (
+        Node("Neg", "a", ("x",), ("a",)),
+        Node("Softmax", "b", ("a",), ("b",)),
+        Node("Mul", "y", ("b", "a"), ("y",)),
+    )
+    graph = elementwise_graph(nodes, "y")
+    x = rng.standard_normal((3, 5, 7)).astype(np.float32)
+    e = np.exp(-x)
+    expected = -x * e / e.sum(-1, keepdims=True)
+    np.testing.assert_allclose(compile_graph(graph).run({"x": x})["y"], expected, atol=1e-6)
+
+
+def test_random_networks_of_elementwise_nodes(rng: np.random.Generator) -> None:
+    for _ in range(10):
+        values = ["x"]
+        nodes: list[Node] = []
+        for number in range(30):
+            out = f"v{number}"
+            recent = values[-6:]
+            if rng.random() < 0.5:
+                op, inputs = str(rng.choice(["Tanh", "Neg", "Abs"])), (str(rng.choice(recent)),)
+            else:
+                op = str(rng.choice(["Add", "Mul", "Max"]))
+                inputs = (str(rng.choice(recent)), str(rng.choice(recent)))
+            nodes.append(Node(op, out, inputs, (out,)))
+            values.append(out)
+        used = {name for node in nodes for name in node.inputs}
+        ends = [name for name in values if name not in used]
+        graph = elementwise_graph(tuple(nodes), *ends)
+        x = rng.standard_normal((3, 5, 7)).astype(np.float32)
+        expected = evaluate(graph, {"x": x})
+        for name, ours in compile_graph(graph).run({"x": x}).items():
+            np.testing.assert_allclose(ours, expected[name], rtol=1e-4, atol=1e-4)
 
 
 def test_empty_tensor(compile_node: Check) -> None:

@@ -91,3 +91,21 @@ def test_residual_is_no_epilogue(rng: np.random.Generator) -> None:
     x = rng.standard_normal((1, 4, 5, 5)).astype(np.float32)
     got, want = compile_graph(graph).run({"x": x})["y"], evaluate(graph, {"x": x})["y"]
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_diamond_behind_a_convolution_is_an_epilogue(rng: np.random.Generator) -> None:
+    """``x * HardSigmoid(x)``: all that reads the convolution's result is behind it."""
+    constants = {"w": rng.standard_normal((6, 6, 3, 3)).astype(np.float32)}
+    types = {name: TensorType((1, 6, 7, 9), FLOAT) for name in "aby"}
+    types |= {"x": TensorType((1, 6, 9, 11), FLOAT), "w": TensorType((6, 6, 3, 3), FLOAT)}
+    nodes = (
+        Node("Conv", "conv", ("x", "w"), ("a",)),
+        Node("HardSigmoid", "gate", ("a",), ("b",)),
+        Node("Mul", "mul", ("a", "b"), ("y",)),
+    )
+    graph = Graph("test", nodes, types, constants, ("x",), ("y",), 17)
+    assert gemm_epilogues(graph) == [2]
+    x = rng.standard_normal((1, 6, 9, 11)).astype(np.float32)
+    np.testing.assert_allclose(
+        compile_graph(graph).run({"x": x})["y"], evaluate(graph, {"x": x})["y"], atol=1e-4
+    )
