@@ -103,12 +103,16 @@ def netlist(board: Board, *, cycles_per_bit: int = CYCLES_PER_BIT) -> str:
     def build(folder: Path) -> None:
         (folder / "top.il").write_text(design, encoding="utf-8")
         (folder / "top.ys").write_text(script, encoding="utf-8")
+        for path in flow.maps:
+            shutil.copyfile(path, folder / path.name)
         if yosys.run(("-q", "-s", "top.ys"), folder, "yosys.log"):
             log = (folder / "yosys.log").read_text(encoding="utf-8")
             raise ToolError(f"Yosys cannot synthesise {board.name}: {log.strip()[-500:]}")
         (folder / "top.il").unlink()
 
-    folder = cached_folder("netlists", content_key([yosys.version, script, design]), build)
+    maps = [path.read_text(encoding="utf-8") for path in flow.maps]
+    key = content_key([yosys.version, script, *maps, design])
+    folder = cached_folder("netlists", key, build)
     return (folder / "netlist.v").read_text(encoding="utf-8")
 
 

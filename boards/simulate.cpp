@@ -110,8 +110,10 @@ struct Board {
     std::atomic<int> terminal;
     std::atomic<bool> stop{false}, unplug{false}, button{false}, line_break{false};
 
-    Board(int terminal, unsigned divisor, uint64_t seed)
+    Board(int terminal, unsigned divisor, uint64_t seed, const char* argument)
         : sender(divisor), receiver(divisor), terminal(terminal) {
+        const char* arguments[] = {"accel", argument};
+        context.commandArgs(*argument ? 2 : 1, arguments);
         // memories, which nothing initialises, start as noise
         context.randReset(2);
         context.randSeed(static_cast<int>(seed & 0x7fffffff) | 1);
@@ -195,9 +197,10 @@ Board* board(void* handle) { return static_cast<Board*>(handle); }
 
 extern "C" {
 
-// terminal: non-blocking master end, the board's from now on; divisor: cycles of a bit.
-void* board_new(int terminal, unsigned divisor, uint64_t seed) {
-    return new Board(terminal, divisor, seed);
+// terminal: non-blocking master end, the board's from now on; divisor: cycles of a bit; argument:
+// what $value$plusargs() finds, or empty.
+void* board_new(int terminal, unsigned divisor, uint64_t seed, const char* argument) {
+    return new Board(terminal, divisor, seed, argument);
 }
 
 void board_delete(void* handle) { delete board(handle); }

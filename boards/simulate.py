@@ -105,7 +105,7 @@ def _load_library(path: Path) -> ctypes.CDLL:
     lib = ctypes.CDLL(str(path))
     handle, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     signatures = {
-        "board_new": (handle, [ctypes.c_int, u32, u64]),
+        "board_new": (handle, [ctypes.c_int, u32, u64, ctypes.c_char_p]),
         "board_delete": (None, [handle]),
         "board_run": (None, [handle]),
         "board_stop": (None, [handle]),
@@ -158,7 +158,9 @@ class SimulatedPort:
     calls. It takes no processor time to speak of while the host sends nothing.
     """
 
-    def __init__(self, board: Board, library: Path, cycles_per_bit: int, seed: int) -> None:
+    def __init__(
+        self, board: Board, library: Path, cycles_per_bit: int, seed: int, plusarg: str = ""
+    ) -> None:
         """Power up; `simulated_port` makes the arguments."""
         self.board = board
         self._end = _End(cycles=0, violations=0, first_rule=0, first_time=0)
@@ -168,7 +170,7 @@ class SimulatedPort:
         # Kept open here, so that the line stays up while the host opens and closes it.
         tty.setraw(slave)
         self.port: str = os.ttyname(slave)
-        self._handle = lib.board_new(master, cycles_per_bit, seed)
+        self._handle = lib.board_new(master, cycles_per_bit, seed, plusarg.encode())
         thread = threading.Thread(
             target=lib.board_run, args=(self._handle,), name=f"sim:{board.name}", daemon=True
         )
@@ -268,6 +270,7 @@ def simulated_port(
     cycles_per_bit: int = CYCLES_PER_BIT,
     verilog: str | None = None,
     seed: int = 1,
+    plusarg: str = "",
 ) -> SimulatedPort:
     """A serial port with ``board`` behind it, simulated cycle by cycle with its memory chip.
 
@@ -283,6 +286,8 @@ def simulated_port(
         time then, and running more.
     seed
         Of the noise that memories hold after power up.
+    plusarg
+        ``+name=value`` for what of ``verilog`` looks for it with ``$value$plusargs``.
 
     Raises
     ------
@@ -293,4 +298,4 @@ def simulated_port(
         library = board_library(board, board_verilog(board, cycles_per_bit))
     else:
         library = board_library(board, verilog, quick=True)
-    return SimulatedPort(board, library, cycles_per_bit, seed)
+    return SimulatedPort(board, library, cycles_per_bit, seed, plusarg)
