@@ -25,7 +25,7 @@ _FLAT = frozenset(("Flatten", "Reshape", "Squeeze"))
 #: Rounds after which scaling by weights, where each pair disturbs its neighbours, has settled.
 _ROUNDS = 20
 #: Largest factor either way: a channel that is nearly dead must not blow up its neighbour.
-_LARGEST = 1e3
+_LARGEST = 1e4
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,9 @@ def _equalize(constants: dict[str, Array], pair: Pair, reach: NDArray[np.float64
     # only ratios matter; the geometric mean keeps magnitudes where they were
     if alive.any():
         factor[alive] /= np.exp(np.log(factor[alive]).mean())
+        # what the second layer does not look at shall not widen the range
+        level = (r1[alive] / factor[alive]).max()
+        factor[r2 == 0] = np.maximum(1.0, r1[r2 == 0] / level)
     factor = np.clip(factor, 1 / _LARGEST, _LARGEST)
     constants[first.weights] = (w1 / along(factor, first.axis, w1.ndim)).astype(w1.dtype)
     if first.bias:

@@ -17,11 +17,13 @@ class Histogram:
 
     Members:
         count: how many numbers there were.
+        zeros: how many of them were exactly 0: rectifiers and padding make those.
         low, high: the smallest and the largest, exactly.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self.zeros = 0
         self.low = math.inf
         self.high = -math.inf
         self._reach = 0.0
@@ -37,6 +39,7 @@ class Histogram:
         self._grow(max(abs(low), abs(high)))
         self.low, self.high = min(self.low, low), max(self.high, high)
         self.count += flat.size
+        self.zeros += flat.size - int(np.count_nonzero(flat))
         index = ((flat.astype(np.float64) / self._reach + 1.0) * (BINS // 2)).astype(np.int64)
         np.clip(index, 0, BINS - 1, out=index)  # the largest number itself may lie on the edge
         self._counts += np.bincount(index, minlength=BINS)
@@ -56,6 +59,14 @@ class Histogram:
         used = np.flatnonzero(self._counts)
         counts = self._counts[used]
         return self._sums[used] / counts, counts
+
+    @property
+    def magnitudes(self) -> tuple[NDArray[np.int64], float]:
+        """How many numbers other than 0 there are by magnitude, in bins from 0, and their width."""
+        half = BINS // 2
+        counts = self._counts[half:] + self._counts[:half][::-1]
+        counts[0] -= self.zeros
+        return counts, self._reach / half
 
 
 def _halved(bins: NDArray) -> NDArray:

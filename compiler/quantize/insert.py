@@ -58,10 +58,19 @@ def layer_weights(
     return quantize_weights(weights, layer.axis, x.scale, bias)
 
 
-def dequantized_name(value: str, graph: Graph, produced: Mapping[str, Layer]) -> str:
-    """The name of what readers of a quantized value read; outputs keep their own."""
-    keeps = value in graph.outputs and value in produced
-    return value if keeps else f"{value}_dequantized"
+def dequantized_names(graph: Graph, plan: Plan) -> dict[str, str]:
+    """By quantized value, the name of what its readers read.
+
+    Outputs and what the bodies of control flow know by name keep their own.
+    """
+    fixed = {*graph.outputs}
+    for node in graph.nodes:
+        fixed.update(node.attrs.get("captured", ()))
+    produced = plan.produced
+    return {
+        value: value if value in fixed and value in produced else f"{value}_dequantized"
+        for value in plan.values
+    }
 
 
 class _Inserter:
@@ -77,6 +86,7 @@ class _Inserter:
         self.parameters = value_parameters(graph, plan, ranges)
         self.corrections = corrections
         self.produced = plan.produced
+        self.dequantized = dequantized_names(graph, plan)
         self.types = dict(graph.types)
         self.constants = dict(graph.constants)
         self.nodes: list[Node] = []
@@ -153,7 +163,7 @@ class _Inserter:
         self._dequantize(value, integers, pair)
 
     def _dequantize(self, value: str, integers: str, pair: tuple[str, str]) -> None:
-        out = dequantized_name(value, self.old, self.produced)
+        out = self.dequantized[value]
         if out != value:
             self.types[out] = TensorType(self.types[value].shape, np.dtype(np.float32))
         self._emit("DequantizeLinear", f"{value}/dequantize", (integers, *pair), out)
@@ -172,9 +182,6 @@ class _Inserter:
     def _node(self, node: Node) -> None:
         layer = self.layer.get(node.name)
         inputs = [self._read(value, layer) for value in node.inputs]
-        captured = len(node.attrs.get("captured", ()))
-        if captured:  # the body knows them by name
-            inputs[-captured:] = node.inputs[-captured:]
         if layer is not None and layer.kind is Kind.LINEAR and layer.root.name == node.name:
             self._linear(layer, inputs)
         elif layer is not None and layer.bias and layer.bias in node.inputs:
@@ -182,7 +189,7 @@ class _Inserter:
         renamed = {
             value: self._raw(value)
             for value in node.outputs
-            if value in self.produced and value in self.old.outputs
+            if self.dequantized.get(value) == value
         }
         outputs = tuple(renamed.get(value, value) for value in node.outputs)
         self.nodes.append(node.with_(inputs=tuple(inputs), outputs=outputs))
@@ -192,11 +199,11 @@ class _Inserter:
     def _read(self, value: str, layer: Layer | None) -> str:
         reads_integers = layer is not None and value in layer.reads
         if value in self.parameters and (value in self.produced or reads_integers):
-            return dequantized_name(value, self.old, self.produced)
+            return self.dequantized[value]
         return value
 
     def _raw(self, value: str) -> str:
-        """The name of an output before it is quantized; the output's own is for the result."""
+        """The name of a value before it is quantized, where its own is for the result."""
         return self._value(f"{value}_float", value, np.float32)
 
     # ---- weights -------------------------------------------------------------------------------

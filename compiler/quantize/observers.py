@@ -71,22 +71,18 @@ def entropy(histogram: Histogram) -> Range:
     that holds no numbers gets no levels. All of the range is taken where numbers are too few to
     have a distribution.
     """
-    points, counts = histogram.points
-    reach = max(abs(histogram.low), abs(histogram.high))
-    if reach == 0.0:
-        return 0.0, 0.0
-    cell = reach / _CELLS
-    magnitudes = np.minimum((np.abs(points) / cell).astype(np.int64), _CELLS - 1)
-    # the zeros that a rectifier makes would outweigh everything: they are exact at any threshold
-    exact = points == 0.0
-    density = np.bincount(magnitudes[~exact], counts[~exact].astype(np.float64), _CELLS)
-    if density.sum() < _FEWEST_NUMBERS * _CELLS:
+    counts, width = histogram.magnitudes
+    # the zeros that a rectifier makes would outweigh everything; they are exact at any threshold
+    if counts.sum() < _FEWEST_NUMBERS * _CELLS:
         return histogram.low, histogram.high
-    both = histogram.low < 0.0 < histogram.high
-    levels = _LEVELS // 2 if both else _LEVELS
-    tried = [*range(max(_FEWEST_CELLS, levels), _CELLS, _CELL_STEP), _CELLS]
+    used = int(np.flatnonzero(counts)[-1]) + 1
+    bins = -(-used // _CELLS)  # per cell: whole ones, or the density would have ripples
+    cells = -(-used // bins)
+    density = np.pad(counts[:used], (0, cells * bins - used)).reshape(cells, bins).sum(axis=1)
+    levels = _LEVELS // 2 if histogram.low < 0.0 < histogram.high else _LEVELS
+    tried = [*range(max(_FEWEST_CELLS, levels), cells, _CELL_STEP), cells]
     divergences = [_divergence(density, kept, levels) for kept in tried]
-    threshold = tried[int(np.argmin(divergences))] * cell
+    threshold = tried[int(np.argmin(divergences))] * bins * width
     return max(histogram.low, -threshold), min(histogram.high, threshold)
 
 

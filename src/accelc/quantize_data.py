@@ -4,8 +4,6 @@ A source yields *samples*: one array per input, each with or without the batch a
 is run on is a *run*: full inputs, a batch of samples filled up with the last one.
 """
 
-import importlib
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -281,22 +279,3 @@ def _spooled(items: Iterator[Sample], limit: int | None) -> Callable[[], Iterato
             yield Sample({name: np.load(file, allow_pickle=False) for name in names}, label)
 
     return again
-
-
-def import_source(text: str) -> Callable[[], Any]:
-    """The function that ``module:function`` names; modules of the current folder too.
-
-    Raises:
-        InputError: there is no such module or function.
-    """
-    module, _, function = text.partition(":")
-    sys.path.insert(0, ".")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except Exception as error:  # whatever the user's module does when it is imported
-        raise InputError(f"cannot import {text}: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(".")
-    if not callable(found):
-        raise InputError(f"{text} is no function that returns samples")
-    return found

@@ -6,18 +6,15 @@ which computes the integer operators bit for bit as the accelerator does.
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from onnx import ModelProto
 
-from accelc.compiler.cpu import CpuModule, compile_graph
-from accelc.compiler.graph import Graph, Node
+from accelc.compiler.graph import Array, Graph
 from accelc.compiler.onnx import import_model
 from accelc.compiler.onnx_file import read_model
 from accelc.compiler.onnx_write import at_least_opset, to_model
@@ -27,68 +24,33 @@ from accelc.compiler.pipeline import place_nodes
 from accelc.compiler.quantize.bias import correction, takes_correction
 from accelc.compiler.quantize.equalize import equalize, find_pairs
 from accelc.compiler.quantize.insert import (
-    dequantized_name,
+    dequantized_names,
     insert,
     layer_weights,
     value_parameters,
 )
 from accelc.compiler.quantize.layers import Kind, Layer, find_layers
-from accelc.compiler.quantize.observers import DEFAULT_PERCENTILE, OBSERVERS, Range, percentile
+from accelc.compiler.quantize.observers import OBSERVERS, Range, percentile
 from accelc.compiler.quantize.plan import Plan, make_plan
 from accelc.compiler.quantize.prepare import prepare
 from accelc.compiler.quantize.statistics import Noise, ValueStatistics
 from accelc.files import write_atomically
 from accelc.isa.config import REFERENCE, AccelConfig
 from accelc.isa.errors import InputError, ModelError
-from accelc.quantize_data import Run, Samples, Types, from_iterable, import_source, read_npz
-from accelc.quantize_images import Preprocessing, read_images
+from accelc.quantize_data import Run, Samples
+from accelc.quantize_images import Preprocessing
+from accelc.quantize_measure import Trial, observe, output_noise, share_correct, value_noises
+from accelc.quantize_options import AUTO, EQUALIZATIONS, Options
 from accelc.quantize_report import Accuracy, Candidate, LayerResult, QuantizationReport
+from accelc.quantize_source import open_samples
 
-Array = NDArray[Any]
-Values = Mapping[str, Array]
 Progress = Callable[[str], None]
 #: First operator set whose DequantizeLinear has a scale per channel.
 QDQ_OPSET = 13
 #: Runs that candidates are compared on.
 TRIAL_RUNS = 32
-EQUALIZATIONS = ("none", "weights", "activations")
-AUTO = "auto"
 #: Output SQNR in dB, and points of accuracy lost, with one layer quantized.
 Alone = tuple[float, float | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the caller decides; ``auto`` takes what measures best.
-
-    Members:
-        observer: a name of ``OBSERVERS``, or ``auto``.
-        percent: share of the numbers that the observer ``percentile`` covers.
-        equalization: one of ``EQUALIZATIONS``, or ``auto``.
-        bias_correction: None is auto.
-        keep_float: names of nodes that stay float.
-        max_drop: percentage points of accuracy the network may lose; layers that cost more stay
-            float.
-        sensitivity: also measure every layer alone.
-    """
-
-    observer: str = AUTO
-    percent: float = DEFAULT_PERCENTILE
-    equalization: str = AUTO
-    bias_correction: bool | None = None
-    keep_float: tuple[str, ...] = ()
-    max_drop: float | None = None
-    sensitivity: bool = False
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("observer", tuple(OBSERVERS)), ("equalization", EQUALIZATIONS)):
-            if getattr(self, name) not in (AUTO, *allowed):
-                choices = ", ".join((AUTO, *allowed))
-                raise InputError(f"{name} must be one of {choices}, not {getattr(self, name)!r}")
-        if not 50.0 < self.percent <= 100.0:
-            raise InputError(f"a percentile must be above 50 and at most 100, not {self.percent}")
-        if self.max_drop is not None and self.max_drop < 0:
-            raise InputError(f"the largest accuracy drop must not be negative: {self.max_drop}")
 
 
 @dataclass(frozen=True)
@@ -107,23 +69,12 @@ class Quantized:
         write_atomically(path, self.model.SerializeToString(deterministic=True))
 
 
-class Network:
-    """A graph compiled for this machine."""
-
-    def __init__(self, graph: Graph, config: AccelConfig) -> None:
-        self.graph = run_passes(graph, config)
-        self._module: CpuModule = compile_graph(self.graph)
-
-    def run(self, inputs: Values) -> dict[str, Array]:
-        return self._module.run({name: inputs[name] for name in self.graph.inputs})
-
-
-@dataclass
+@dataclass(frozen=True)
 class Calibration:
-    """What one float graph's values look like over the samples."""
+    """What the values of a float graph look like over the samples."""
 
     graph: Graph
-    statistics: dict[str, ValueStatistics] = field(default_factory=dict)
+    statistics: Mapping[str, ValueStatistics]
 
 
 @dataclass(frozen=True)
@@ -134,34 +85,8 @@ class Recipe:
     ranges: Mapping[str, Range]
     corrections: Mapping[str, Array]
 
-
-def open_samples(
-    calibration: Any,
-    types: Types,
-    labels: str | None,
-    images: Preprocessing | None,
-    limit: int | None,
-) -> Samples:
-    """Calibration data from a path, ``module:function``, or Python.
-
-    Raises:
-        InputError: there is no such file, or what is there is no calibration data.
-    """
-    if not isinstance(calibration, str | PathLike):
-        return from_iterable(calibration, types, labels, limit)
-    path = Path(calibration)
-    if path.is_dir():
-        if images is None:
-            raise InputError(
-                f"{path} is a folder: say how its images are preprocessed, at least by their"
-                " scale (--image scale=1/255)"
-            )
-        if labels is not None:
-            raise InputError("a folder of images has no labels; give labelled samples as .npz")
-        return read_images(path, types, images, limit)
-    if not path.exists() and ":" in fspath(calibration):
-        return from_iterable(import_source(fspath(calibration)), types, labels, limit)
-    return read_npz(path, types, labels, limit)
+    def quantized(self, plan: Plan) -> Graph:
+        return insert(self.graph, plan, self.ranges, self.corrections)
 
 
 def load_float(
@@ -184,7 +109,7 @@ def load_float(
 
 
 class Quantizer:
-    """One quantization, step by step; ``run`` is all of them."""
+    """One quantization; ``run`` is all of it."""
 
     def __init__(
         self,
@@ -207,112 +132,63 @@ class Quantizer:
         self.layers = find_layers(self.graph)
         if not any(layer.kind in (Kind.LINEAR, Kind.PRODUCT) for layer in self.layers):
             raise ModelError(
-                "the model has nothing to quantize: no float32 convolution or matrix product with"
-                " constant weights"
+                "the model has nothing to quantize: no float32 convolution or matrix product"
             )
         self.kept = _layers_named(self.layers, self.graph, graph, options.keep_float)
         self.plan = make_plan(self.graph, self.layers, self.kept)
         self.pairs = find_pairs(self.graph, self.layers)
         self.count = 0
-        #: Runs of the trial and what the float network answers.
-        self.trial: list[tuple[Run, dict[str, Array]]] = []
+        self.trials: list[Trial] = []
 
     # ---- calibration ---------------------------------------------------------------------------
 
     def calibrate(self, graph: Graph) -> Calibration:
-        """Run the float ``graph`` over all samples and observe every value that has a scale."""
-        wanted = self._observed(graph)
-        network = Network(_with_outputs(graph, wanted), self.config)
+        """Run the float ``graph`` over all samples and observe every value that gets a scale."""
         first = not self.count
-        for number, run in enumerate(self.samples.runs(), 1):
-            self.progress(f"calibrating, run {number}")
-            self.count += run.count if first else 0
-            values = {**run.inputs, **network.run(run.inputs)}
-            for name, statistics in wanted.items():
-                value = values[name]
-                if not np.isfinite(value).all():
-                    raise InputError(
-                        f"value {name!r} of the float network is NaN or infinite for sample"
-                        f" {number - 1}; check the model and the sample"
-                    )
-                statistics.add(value)
-            if first and len(self.trial) < TRIAL_RUNS:
-                outputs = {name: values[name] for name in graph.outputs}
-                self.trial.append((run, outputs))
-        return Calibration(graph, wanted)
 
-    def _observed(self, graph: Graph) -> dict[str, ValueStatistics]:
+        def seen(number: int, run: Run, values: Mapping[str, Array]) -> None:
+            self.progress(f"calibrating, run {number}")
+            if first:
+                self.count += run.count
+            if first and len(self.trials) < TRIAL_RUNS:
+                self.trials.append((run, {name: values[name] for name in graph.outputs}))
+
+        statistics = self._statistics()
+        observe(graph, statistics, self.samples, self.config, seen)
+        return Calibration(graph, statistics)
+
+    def _statistics(self) -> dict[str, ValueStatistics]:
         reach = {pair.value: 1 if pair.second.root.op == "Conv" else -1 for pair in self.pairs}
         means = {layer.reads[0] for layer in self.layers if layer.kind is Kind.LINEAR}
-        values: dict[str, ValueStatistics] = {}
-        for layer in self.layers:
-            for value in (*layer.reads, *layer.outputs):
-                if value not in graph.constants and value not in values:
-                    values[value] = ValueStatistics(
-                        mean=value in means, channel_axis=reach.get(value)
-                    )
-        return values
-
-    # ---- candidates ----------------------------------------------------------------------------
-
-    def ranges(self, calibration: Calibration, observer: str) -> dict[str, Range]:
-        observe = OBSERVERS[observer]
-        if observer == "percentile":
-            observe = partial(percentile, percent=self.options.percent)
-        return {name: observe(s.histogram) for name, s in calibration.statistics.items()}
-
-    def corrections(
-        self, calibration: Calibration, ranges: Mapping[str, Range]
-    ) -> dict[str, Array]:
-        graph = calibration.graph
-        parameters = value_parameters(graph, self.plan, ranges)
         return {
-            layer.name: correction(
-                graph,
-                layer,
-                layer_weights(graph, layer, parameters[layer.reads[0]]),
-                calibration.statistics[layer.reads[0]].mean,
-            )
-            for layer in self.plan.quantized
-            if layer.kind is Kind.LINEAR and takes_correction(layer)
+            value: ValueStatistics(mean=value in means, channel_axis=reach.get(value))
+            for layer in self.layers
+            for value in (*layer.reads, *layer.outputs)
+            if value not in self.graph.constants
         }
 
-    def output_noise(self, recipe: Recipe, plan: Plan) -> Noise:
-        """Signal and noise of the quantized network's outputs over the trial runs."""
-        network = Network(self.quantized_graph(recipe, plan), self.config)
-        noise = Noise()
-        for run, expected in self.trial:
-            found = network.run(run.inputs)
-            for name in self.graph.outputs:
-                if expected[name].dtype.kind == "f":
-                    noise.add(expected[name], found[name])
-        return noise
-
-    @staticmethod
-    def quantized_graph(recipe: Recipe, plan: Plan) -> Graph:
-        return insert(recipe.graph, plan, recipe.ranges, recipe.corrections)
+    # ---- candidates ----------------------------------------------------------------------------
 
     def choose(self) -> tuple[Recipe, Candidate, tuple[Candidate, ...]]:
         """Try what the options leave open, one decision after the other; keep what is best."""
         options = self.options
         tried: list[tuple[Candidate, Recipe]] = []
 
-        def attempt(calibration: Calibration, observer: str, equalization: str, corrected: bool):
+        def attempt(made: Calibration, observer: str, equalization: str, corrected: bool) -> None:
             self.progress(f"trying {observer}, equalization {equalization}")
-            ranges = self.ranges(calibration, observer)
-            shifts = self.corrections(calibration, ranges) if corrected else {}
-            recipe = Recipe(calibration.graph, ranges, shifts)
-            decibels = self.output_noise(recipe, self.plan).decibels
-            tried.append((Candidate(observer, equalization, corrected, decibels), recipe))
+            recipe = self._recipe(made, observer, corrected)
+            noise = output_noise(recipe.quantized(self.plan), self.trials, self.config)
+            tried.append((Candidate(observer, equalization, corrected, noise.decibels), recipe))
 
-        calibrations: dict[str, Calibration] = {"none": self.calibrate(self.graph)}
-        equalizations = [options.equalization]
+        plain = self.calibrate(self.graph)
+        equalizations = (options.equalization,)
         if options.equalization == AUTO:
-            equalizations = list(EQUALIZATIONS if self.pairs else EQUALIZATIONS[:1])
+            equalizations = EQUALIZATIONS if self.pairs else EQUALIZATIONS[:1]
         observers = [*OBSERVERS] if options.observer == AUTO else [options.observer]
-        for number, equalization in enumerate(equalizations):
-            calibrations[equalization] = self._equalized(calibrations["none"], equalization)
-            for observer in observers if not number else [_best(tried)[0].observer]:
+        calibrations: dict[str, Calibration] = {}
+        for equalization in equalizations:
+            calibrations[equalization] = self._equalized(plain, equalization)
+            for observer in [_best(tried)[0].observer] if tried else observers:
                 attempt(calibrations[equalization], observer, equalization, False)
         best = _best(tried)[0]
         if options.bias_correction is not False:
@@ -325,71 +201,67 @@ class Quantizer:
             return plain
         reach = None
         if equalization == "activations":
-            reach = {
-                pair.value: found
-                for pair in self.pairs
-                if (found := plain.statistics[pair.value].reach) is not None
-            }
+            found = {pair.value: plain.statistics[pair.value].reach for pair in self.pairs}
+            reach = {value: array for value, array in found.items() if array is not None}
         return self.calibrate(equalize(self.graph, self.pairs, reach))
 
-    # ---- accuracy ------------------------------------------------------------------------------
+    def _recipe(self, made: Calibration, observer: str, corrected: bool) -> Recipe:
+        choose = OBSERVERS[observer]
+        if observer == "percentile":
+            choose = partial(percentile, percent=self.options.percent)
+        ranges = {name: choose(found.histogram) for name, found in made.statistics.items()}
+        if not corrected:
+            return Recipe(made.graph, ranges, {})
+        parameters = value_parameters(made.graph, self.plan, ranges)
+        corrections = {
+            layer.name: correction(
+                made.graph,
+                layer,
+                layer_weights(made.graph, layer, parameters[layer.reads[0]]),
+                made.statistics[layer.reads[0]].mean,
+            )
+            for layer in self.plan.quantized
+            if layer.kind is Kind.LINEAR and takes_correction(layer)
+        }
+        return Recipe(made.graph, ranges, corrections)
 
-    def share_correct(self, graph: Graph) -> tuple[float, int]:
-        """Share of the labelled samples that ``graph`` classifies as their label says, of how many.
+    # ---- accuracy and mixed precision ----------------------------------------------------------
 
-        Raises:
-            InputError: the samples have no labels.
-        """
-        network = Network(graph, self.config)
-        correct = total = 0
-        for run in (self.validation or self.samples).runs():
-            if run.labels is None:
-                raise InputError("an accuracy needs labels: name their array with --labels")
-            scores = network.run(run.inputs)[self.graph.outputs[0]]
-            classes = scores.reshape(scores.shape[0], -1).argmax(axis=1)[: run.count]
-            correct += int((classes == run.labels).sum())
-            total += run.count
-        return correct / total, total
-
-    # ---- mixed precision -----------------------------------------------------------------------
+    def share(self, graph: Graph) -> float:
+        return share_correct(graph, self.validation or self.samples, self.config)[0]
 
     def alone(self, recipe: Recipe, float_share: float | None) -> dict[str, Alone]:
-        """By layer: output SQNR, and drop in points, with nothing else quantized."""
+        """What each layer costs with nothing else quantized."""
         found: dict[str, Alone] = {}
         for layer in self.plan.quantized:
             if layer.kind is Kind.MOVEMENT:
                 continue
             self.progress(f"measuring {layer.name} alone")
-            single = replace(self.plan, active=frozenset((layer.name,)))
-            drop = None
-            if float_share is not None:
-                share, _ = self.share_correct(self.quantized_graph(recipe, single))
-                drop = 100.0 * (float_share - share)
-            found[layer.name] = (self.output_noise(recipe, single).decibels, drop)
+            graph = recipe.quantized(replace(self.plan, active=frozenset((layer.name,))))
+            drop = None if float_share is None else 100.0 * (float_share - self.share(graph))
+            noise = output_noise(graph, self.trials, self.config)
+            found[layer.name] = (noise.decibels, drop)
         return found
 
-    def relax(self, recipe: Recipe, float_share: float, order: Sequence[str]) -> tuple[Plan, float]:
+    def relax(
+        self, recipe: Recipe, float_share: float, allowed: float, order: Sequence[str]
+    ) -> tuple[Plan, float]:
         """Leave as few layers float as needed, the first of ``order`` first; what that gives."""
-        allowed = self.options.max_drop
-        assert allowed is not None
 
         def measured(count: int) -> tuple[Plan, float]:
+            self.progress(f"trying {count} layers in float")
             plan = make_plan(self.graph, self.layers, {*self.kept, *order[:count]})
-            self.progress(f"{count} layers float")
-            return plan, self.share_correct(self.quantized_graph(recipe, plan))[0]
-
-        def good(share: float) -> bool:
-            return 100.0 * (float_share - share) <= allowed + 1e-9
+            return plan, self.share(recipe.quantized(plan))
 
         low, high = 0, 1
-        found = measured(min(high, len(order)))
-        while not good(found[1]) and high < len(order):
+        found = measured(high)
+        while not _within(float_share, found[1], allowed) and high < len(order):
             low, high = high, min(2 * high, len(order))
             found = measured(high)
         while high - low > 1:
             middle = (low + high) // 2
             tried = measured(middle)
-            if good(tried[1]):
+            if _within(float_share, tried[1], allowed):
                 high, found = middle, tried
             else:
                 low = middle
@@ -398,69 +270,69 @@ class Quantizer:
     # ---- all of it -----------------------------------------------------------------------------
 
     def run(self) -> Quantized:
+        """Quantize, measure and report.
+
+        Raises:
+            InputError: the samples do not fit, or lack labels that are needed.
+            ModelError: the result would not be a valid model.
+        """
         recipe, chosen, candidates = self.choose()
-        labelled = self.trial[0][0].labels is not None or self.validation is not None
-        if self.options.max_drop is not None and not labelled:
+        allowed = self.options.max_drop
+        labelled = self.trials[0][0].labels is not None or self.validation is not None
+        if allowed is not None and not labelled:
             raise InputError("--max-accuracy-drop needs labelled samples: name them with --labels")
-        float_share = quantized_share = None
-        count = 0
-        plan = self.plan
-        if labelled:
-            self.progress("measuring the accuracy")
-            float_share, count = self.share_correct(self.graph)
-            quantized_share, _ = self.share_correct(self.quantized_graph(recipe, plan))
-        alone: dict[str, Alone] = {}
-        missed = (
-            float_share is not None
-            and quantized_share is not None
-            and self.options.max_drop is not None
-            and 100.0 * (float_share - quantized_share) > self.options.max_drop + 1e-9
-        )
+        plan, alone = self.plan, {}
+        if not labelled:
+            if self.options.sensitivity:
+                alone = self.alone(recipe, None)
+            return self._finished(recipe, plan, (chosen, candidates), alone, None)
+        self.progress("measuring the accuracy")
+        exact, count = share_correct(self.graph, self.validation or self.samples, self.config)
+        share = self.share(recipe.quantized(plan))
+        missed = allowed is not None and not _within(exact, share, allowed)
         if self.options.sensitivity or missed:
-            alone = self.alone(recipe, float_share)
-        if missed and float_share is not None:
+            alone = self.alone(recipe, exact)
+        if missed and allowed is not None:
             order = sorted(alone, key=lambda name: (-(alone[name][1] or 0.0), alone[name][0]))
-            plan, quantized_share = self.relax(recipe, float_share, order)
-        accuracy = None
-        if float_share is not None and quantized_share is not None:
-            accuracy = Accuracy(
-                samples=count, float_share=float_share, quantized_share=quantized_share
-            )
-        return self._finished(recipe, plan, chosen, candidates, alone, accuracy)
+            plan, share = self.relax(recipe, exact, allowed, order)
+        accuracy = Accuracy(samples=count, float_share=exact, quantized_share=share)
+        return self._finished(recipe, plan, (chosen, candidates), alone, accuracy)
 
     def _finished(
         self,
         recipe: Recipe,
         plan: Plan,
-        chosen: Candidate,
-        candidates: tuple[Candidate, ...],
+        tried: tuple[Candidate, tuple[Candidate, ...]],
         alone: Mapping[str, Alone],
         accuracy: Accuracy | None,
     ) -> Quantized:
         self.progress("measuring every layer")
-        graph = self.quantized_graph(recipe, plan)
+        graph = recipe.quantized(plan)
         symbolic = not any(node.op in ("Shape", "Size") for node in self.imported.nodes)
         model = to_model(graph, self.proto, symbolic=symbolic)
-        noises = self._layer_noises(recipe, plan, graph)
+        found = dequantized_names(self.graph, plan)
+        names = {value: found[value] for value in plan.produced}
+        names |= {name: name for name in self.graph.outputs}
+        noises = value_noises(recipe.graph, graph, names, self.trials, self.config)
         total = Noise()
         for name in self.graph.outputs:
-            if name in noises:
-                total.signal += noises[name].signal
-                total.noise += noises[name].noise
+            total.signal += noises[name].signal
+            total.noise += noises[name].noise
         optimized = run_passes(graph, self.config)
-        placed = place_nodes(optimized, "vta", self.config)
+        on = [p.place is Place.ACCELERATOR for p in place_nodes(optimized, "vta", self.config)]
         macs = [multiply_accumulates(optimized, node) for node in optimized.nodes]
-        on = [p.place is Place.ACCELERATOR for p in placed]
         notes = [*self.samples.notes]
         if not symbolic:
-            notes += self.imported.notes
-            notes.append("shapes are computed in the model: its dimensions are fixed now")
+            notes += [
+                *self.imported.notes,
+                "the model computes shapes: its dimensions are fixed now",
+            ]
         report = QuantizationReport(
             network=self.graph.name,
             config=self.config.name,
             samples=self.count,
-            chosen=chosen,
-            candidates=candidates,
+            chosen=tried[0],
+            candidates=tried[1],
             layers=tuple(self._layer_results(recipe, plan, noises, alone)),
             output_sqnr_db=total.decibels,
             accuracy=accuracy,
@@ -474,24 +346,6 @@ class Quantizer:
         )
         return Quantized(model, report)
 
-    def _layer_noises(self, recipe: Recipe, plan: Plan, graph: Graph) -> dict[str, Noise]:
-        """Signal and noise of every layer's output in the finished network, over the trial runs."""
-        produced = plan.produced
-        names = {
-            value: dequantized_name(value, self.graph, produced)
-            for layer in plan.quantized
-            for value in layer.outputs
-        } | {name: name for name in self.graph.outputs}
-        exact = Network(_with_outputs(recipe.graph, names), self.config)
-        quantized = Network(_with_outputs(graph, names.values()), self.config)
-        noises = {value: Noise() for value in names}
-        for run, _ in self.trial:
-            expected, found = exact.run(run.inputs), quantized.run(run.inputs)
-            for value, name in names.items():
-                if expected[value].dtype.kind == "f":
-                    noises[value].add(expected[value], found[name])
-        return noises
-
     def _layer_results(
         self,
         recipe: Recipe,
@@ -501,28 +355,39 @@ class Quantizer:
     ) -> Iterator[LayerResult]:
         parameters = value_parameters(recipe.graph, plan, recipe.ranges)
         for layer in self.layers:
-            value = layer.outputs[0]
-            common: dict[str, Any] = {
-                "name": layer.name, "op": layer.root.op, "kind": str(layer.kind),
-            }  # fmt: skip
-            if layer.name in alone:
-                common["alone_sqnr_db"], common["alone_drop"] = alone[layer.name]
+            cost = alone.get(layer.name, (None, None))
+            result = LayerResult(
+                name=layer.name,
+                op=layer.root.op,
+                kind=str(layer.kind),
+                form="float",
+                alone_sqnr_db=cost[0],
+                alone_drop=cost[1],
+            )
             if layer.name not in plan.active:
-                yield LayerResult(**common, form="float", reason=self._reason(layer))
+                yield replace(result, reason=self._reason(layer))
                 continue
-            found = parameters[value]
-            yield LayerResult(
-                **common, form="int8", low=found.low, high=found.high,
-                scale=float(found.scale), zero_point=found.zero,
-                weight_bits=8 if layer.weights else None, sqnr_db=noises[value].decibels,
-            )  # fmt: skip
+            found = parameters[layer.outputs[0]]
+            yield replace(
+                result,
+                form="int8",
+                low=found.low,
+                high=found.high,
+                scale=float(found.scale),
+                zero_point=found.zero,
+                weight_bits=8 if layer.weights else None,
+                sqnr_db=noises[layer.outputs[0]].decibels,
+            )
 
     def _reason(self, layer: Layer) -> str:
         if layer.name in self.kept:
             return "asked for"
-        if layer.name in self.plan.active:
-            return "accuracy"
-        return "between float layers"
+        return "accuracy" if layer.name in self.plan.active else "between float layers"
+
+
+def _within(exact: float, share: float, allowed: float) -> bool:
+    """Whether a share is at most ``allowed`` points below; shares are not exact in binary."""
+    return 100.0 * (exact - share) <= allowed + 1e-9
 
 
 def _best(tried: Sequence[tuple[Candidate, Recipe]]) -> tuple[Candidate, Recipe]:
@@ -530,39 +395,27 @@ def _best(tried: Sequence[tuple[Candidate, Recipe]]) -> tuple[Candidate, Recipe]
     return max(tried, key=lambda found: found[0].sqnr_db)
 
 
-def _with_outputs(graph: Graph, names: Any) -> Graph:
-    """``graph`` with inner values as outputs too."""
-    more = [n for n in names if n not in graph.inputs and n not in graph.outputs]
-    return graph.with_(outputs=(*graph.outputs, *dict.fromkeys(more)))
-
-
 def _layers_named(
     layers: Sequence[Layer], prepared: Graph, imported: Graph, names: Sequence[str]
 ) -> frozenset[str]:
-    """The layers that hold nodes of these names.
+    """The layers that hold nodes of these names, also nodes that were folded into others.
 
     Raises:
-        InputError: no node has that name, or it belongs to nothing that is quantized.
+        InputError: no node has that name.
     """
     holders = {node: layer.name for layer in layers for node in layer.nodes}
-    known = {node.name for node in imported.nodes}
+    now = {output: node.name for node in prepared.nodes for output in node.outputs}
+    known = {node.name: node for node in imported.nodes}
+    found: set[str] = set()
     for name in names:
         if name not in known and name not in holders:
             near = difflib.get_close_matches(name, known, 3)
-            hint = f"; did you mean {', '.join(near)}" if near else ""
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise InputError(f"the model has no node {name!r} to keep float{hint}")
-    merged = _merged(prepared, imported)
-    return frozenset(holders[n] for n in (merged.get(name, name) for name in names) if n in holders)
-
-
-def _merged(prepared: Graph, imported: Graph) -> dict[str, str]:
-    """By node that is gone: the one that computes its output now."""
-    now = {output: node.name for node in prepared.nodes for output in node.outputs}
-
-    def replaced(node: Node) -> bool:
-        return bool(node.outputs) and node.outputs[0] in now
-
-    return {node.name: now[node.outputs[0]] for node in imported.nodes if replaced(node)}
+        outputs = known[name].outputs if name in known else ()
+        candidates = [name, *(now[value] for value in outputs if value in now)]
+        found.update(holders[node] for node in candidates if node in holders)
+    return frozenset(found)
 
 
 def quantize(
