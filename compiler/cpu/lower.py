@@ -11,6 +11,7 @@ from accelc.compiler.cpu import (
     contract,
     conv,
     generate,
+    grid,
     integer,
     matmul,
     move,
@@ -22,6 +23,7 @@ from accelc.compiler.cpu import (
     reduce,
     resize,
     scan,
+    training,
 )
 from accelc.compiler.cpu.bodies import body_of, has_body, has_decided_branches, with_branches_taken
 from accelc.compiler.cpu.control import CONTROL, body_operators
@@ -43,6 +45,7 @@ LOWERINGS: dict[str, Lowering] = {
     **contract.LOWERINGS,
     **conv.LOWERINGS,
     **generate.LOWERINGS,
+    **grid.LOWERINGS,
     **integer.LOWERINGS,
     **matmul.LOWERINGS,
     **move.LOWERINGS,
@@ -54,6 +57,7 @@ LOWERINGS: dict[str, Lowering] = {
     **reduce.LOWERINGS,
     **resize.LOWERINGS,
     **scan.LOWERINGS,
+    **training.LOWERINGS,
 }
 
 
