@@ -56,7 +56,7 @@ def _calibration(report: Mapping[str, Any]) -> Iterator[Remedy]:
     if floats:
         yield Remedy(
             "calibrate",
-            "quantize the model: accelc quantize MODEL.onnx --data CALIBRATION.npz -o int8.onnx",
+            "quantize the model: accelc quantize MODEL.onnx -o int8.onnx --calibration DATA",
             f"{len(floats)} operators with {100 * share:.1f} % of the MACs compute on floats, the "
             "accelerator on int8",
             _names(floats),
