@@ -53,6 +53,10 @@ class Samples:
     ) -> None:
         self.types = types
         self.notes: list[str] = []
+        firsts = {kind.shape[0] if kind.shape else 1 for kind in types.values()}
+        #: Whether a sample is all of the inputs: they have no batch axis in common.
+        self._whole = len(firsts) > 1
+        self._batch = 1 if self._whole else max(firsts, default=1)
         self._open = open_source
         self._limit = limit
 
@@ -63,7 +67,7 @@ class Samples:
             InputError: a sample that does not fit the network, is not finite, or lacks its label;
                 no samples at all.
         """
-        batch = next((t.shape[0] for t in self.types.values() if t.shape), 1)
+        batch = self._batch
         waiting: list[Sample] = []
         count = 0
         for sample in self._fitting():
@@ -113,10 +117,10 @@ class Samples:
                 f"sample {number} has no input {name!r}, only {', '.join(sample.arrays) or 'none'}"
             )
         array = self._converted(name, kind, np.asarray(sample.arrays[name]), number)
-        one = kind.shape[1:]
-        if array.shape == one or not kind.shape:
+        one = kind.shape if self._whole else kind.shape[1:]
+        if array.shape == one:
             return array[None]
-        if array.ndim == len(kind.shape) and array.shape[1:] == one:
+        if not self._whole and array.ndim == len(kind.shape) and array.shape[1:] == one:
             return array
         if array.size == int(np.prod(one)):
             self._note(f"{name}: samples reshaped from {list(array.shape)} to {list(one)}")

@@ -67,6 +67,18 @@ def test_samples_come_with_or_without_batch(shape: tuple[int, ...], note: str | 
     assert [note in text for text in samples.notes if note] == ([True] if note else [])
 
 
+def test_inputs_without_a_common_batch_come_whole() -> None:
+    types = {"x": TensorType((2, 3), FLOAT), "m": TensorType((5,), FLOAT)}
+    types["flag"] = TensorType((), np.dtype(np.bool_))
+    sample = {"x": DATA[0], "m": np.arange(5, dtype=np.float32), "flag": np.array(True)}
+    (run,) = everything(from_iterable([sample], types, None, None))
+    assert {name: array.shape for name, array in run.inputs.items()} == {
+        "x": (2, 3), "m": (5,), "flag": (),
+    }  # fmt: skip
+    with pytest.raises(InputError, match="the network takes \\[5\\]"):
+        everything(from_iterable([sample | {"m": DATA[0]}], types, None, None))
+
+
 def test_functions_are_called_for_every_pass_and_generators_once() -> None:
     calls: list[int] = []
 
