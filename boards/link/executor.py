@@ -161,6 +161,15 @@ class Executor(wiring.Component):
         with m.Elif(step):
             m.d.sync += index.eq(index + 1)
 
+        # Nothing is left to do, or there was an error; and whether a whole write was good. A cycle
+        # late, which changes nothing: a byte takes longer than what comes of the one before it.
+        over, advance = Signal(), Signal()
+        wrong, code = Signal(), Signal(Status)
+        good = self._status == Status.OK
+        m.d.sync += [
+            over.eq(self._sync | self._left.all() | ~good),
+            advance.eq(self._write & ~self._sync & good),
+        ]
         # Set by an access that is complete in this cycle, with what came of it.
         start, go, done, refused = Signal(), Signal(), Signal(), Signal()
         with m.FSM():
@@ -185,10 +194,10 @@ class Executor(wiring.Component):
                     m.next = "data"
             with m.State("data"):
                 with m.If(loaded):
-                    with m.If(self._sync | self._left.all() | (self._status != Status.OK)):
+                    with m.If(over):
                         m.d.comb += restart.eq(1)
                         m.next = "end"
-                    with m.Elif(self.core_busy & (self._region == Region.MEMORY)):
+                    with m.Elif(wrong | (self.core_busy & (self._region == Region.MEMORY))):
                         m.d.comb += [self._code.eq(Status.BUSY), self._wrong.eq(1)]
                     with m.Else():
                         m.d.comb += start.eq(1)
@@ -206,7 +215,6 @@ class Executor(wiring.Component):
                 m.d.comb += answer.valid.eq(1)
                 with m.Switch(index[:3]):
                     with m.Case(_EXPECTED):
-                        advance = self._write & ~self._sync & (self._status == Status.OK)
                         m.d.comb += [
                             self._advance.eq(advance),
                             self._source.eq(_Source.KEPT),
@@ -236,7 +244,6 @@ class Executor(wiring.Component):
                 m.d.sync += self._left.eq(self._left + term)
         # The first thing that is wrong counts. A cycle later is early enough: the next look at the
         # status is two cycles away.
-        wrong, code = Signal(), Signal(Status)
         m.d.sync += [wrong.eq(self._wrong), code.eq(self._code)]
         with m.If(wrong & (self._status == Status.OK)):
             m.d.sync += self._status.eq(code)

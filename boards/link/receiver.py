@@ -35,7 +35,7 @@ def crc_step(crc: Signal, bit) -> Cat:
 class FrameReceiver(wiring.Component):
     """Writes frames into one half of a buffer while a checked one may wait in the other.
 
-    A byte takes 8 cycles, as the CRC takes it bit by bit. While ``full``, what arrives is lost.
+    A byte takes 9 cycles, as the CRC takes it bit by bit. While ``full``, what arrives is lost.
 
     Members
     -------
@@ -85,13 +85,24 @@ class FrameReceiver(wiring.Component):
         index = Signal(3)
         crc = Signal(32, init=CRC_INIT)
         count = self.address
+        # What a byte is becomes known a cycle before it counts.
+        seen, delimits, escapes, passes, whole = (
+            Signal(name=name) for name in ("seen", "delimits", "escapes", "passes", "whole")
+        )
+        m.d.sync += [
+            seen.eq(self.i.valid & ~self.i.ready),
+            delimits.eq(byte == DELIMITER),
+            escapes.eq(byte == ESCAPE),
+            passes.eq(lost | self.full | count[5:].all()),
+            whole.eq((crc == CRC_RESIDUE) & count[4:].any() & ~escaped),
+        ]
         m.d.comb += self.data.eq(byte ^ Mux(escaped, ESCAPE_FLIP, 0))
         with m.If(self.take):
             m.d.sync += self.full.eq(0)
         with m.If(self.excuse):
             m.d.sync += self.damaged.eq(0)
-        with m.If(self.i.valid):
-            with m.If(byte == DELIMITER):
+        with m.If(seen):
+            with m.If(delimits):
                 m.d.comb += self.i.ready.eq(1)
                 with m.If(~self.full):
                     m.d.sync += [count.eq(0), crc.eq(CRC_INIT)]
@@ -99,14 +110,14 @@ class FrameReceiver(wiring.Component):
                 with m.If(lost):
                     m.d.sync += self.damaged.eq(1)
                 with m.Elif(~self.full & count.any()):
-                    with m.If((crc == CRC_RESIDUE) & count[4:].any() & ~escaped):
+                    with m.If(whole):
                         m.d.sync += self.full.eq(1)
                     with m.Else():
                         m.d.sync += self.damaged.eq(1)
-            with m.Elif(lost | self.full | count[5:].all()):
+            with m.Elif(passes):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += lost.eq(1)
-            with m.Elif(byte == ESCAPE):
+            with m.Elif(escapes):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += escaped.eq(1)
             with m.Else():

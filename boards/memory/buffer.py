@@ -8,6 +8,9 @@ from accelc.hw.axi import Axi4
 from accelc.hw.fifo import Fifo
 from accelc.isa.config import AccelConfig
 
+#: Places of a channel's queue. Two take something in every cycle, one in every other: enough for
+#: what comes once per burst.
+_DEPTH = {"ar": 1, "aw": 1, "w": 2, "r": 2, "b": 1}
 #: Every channel's payload that differs from beat to beat. All else is constant or not looked at.
 _PAYLOAD = {
     "ar": ("addr", "len"),
@@ -28,7 +31,8 @@ _CONSTANT = {
 class BusBuffer(wiring.Component):
     """A short queue in each of the five channels, so that no signal passes in the same cycle.
 
-    Throughput: one of everything per cycle. Latency: 1 cycle each way.
+    Throughput: data in every cycle, addresses and answers in every other. Latency: 1 cycle each
+    way.
 
     Members
     -------
@@ -49,7 +53,7 @@ class BusBuffer(wiring.Component):
             source, target = (self.o, self.i) if channel in "rb" else (self.i, self.o)
             before = Cat(getattr(source, channel + name) for name in names)
             after = Cat(getattr(target, channel + name) for name in names)
-            m.submodules[channel] = queue = Fifo(len(before), depth=2)
+            m.submodules[channel] = queue = Fifo(len(before), depth=_DEPTH[channel])
             m.d.comb += [
                 queue.i.valid.eq(getattr(source, f"{channel}valid")),
                 queue.i.payload.eq(before),

@@ -11,13 +11,16 @@ from accelc.isa.config import AccelConfig
 
 
 class SpramMemory(wiring.Component):
-    """Single-port RAM behind an AXI4 port, made for few logic cells.
+    """Single-port RAM behind an AXI4 port, made for few logic cells and a fast clock.
 
     One burst at a time, read and write bursts in turn when both are waiting. A write's data must
     not wait for a read: until its last beat no read goes ahead.
 
-    Throughput: a beat per cycle; a cycle is lost behind a read, two behind a write. Latency: 1
-    cycle to a read's first beat.
+    The RAMs sit in the chip's corners, a third of a fast cycle away from everything else: what
+    goes there comes from registers, with a level of logic in between where it must.
+
+    Throughput: a beat per cycle; a cycle is lost behind a read, two behind a write. Latency: 2
+    cycles to a read's first beat.
 
     Members
     -------
@@ -52,28 +55,23 @@ class SpramMemory(wiring.Component):
         write = storage.write_port(granularity=8)
         read = storage.read_port()
 
-        reading, writing = Signal(), Signal()
-        # The beat at `address` was read or written: the next one is behind it.
-        begun = Signal()
-        bad = Signal(reset_less=True)
-        left = Signal(ceil_log2(max(self._config.max_burst_beats, 2)), reset_less=True)
-        write_last = Signal()
-
         # A burst begins when the one before it has ended; the direction served last waits.
-        free, end, choose_write = Signal(), Signal(), Signal()
+        reading, writing, write_last = Signal(), Signal(), Signal()
+        # From a write's address to its answer.
+        answers = Signal()
+        # `stores` is `writing` where there is memory; `bad` says that there is none.
+        stores, bad, beyond = Signal(), Signal(reset_less=True), Signal()
+        left = Signal(ceil_log2(max(self._config.max_burst_beats, 2)), reset_less=True)
+        free, choose_write = Signal(), Signal()
         start_read, start_write = Signal(), Signal()
         put, get = Signal(), Signal()
         m.d.comb += [
             self.ready.eq(1),
-            bus.rvalid.eq(reading),
-            bus.rlast.eq(left == 0),
             bus.rresp.eq(bad.replicate(2)),
             bus.rdata.eq(read.data),
             bus.bresp.eq(bad.replicate(2)),
-            get.eq(reading & bus.rready),
-            end.eq(get & bus.rlast),
-            # not in a read's last cycle: the master's answer would reach the RAM's address
-            free.eq(~writing & ~bus.bvalid & ~reading),
+            get.eq(bus.rvalid & bus.rready),
+            free.eq(~answers & (~reading | (bus.rlast & bus.rready))),
             choose_write.eq(bus.awvalid & (~bus.arvalid | ~write_last)),
             bus.arready.eq(free & ~choose_write),
             bus.awready.eq(free & choose_write),
@@ -81,44 +79,53 @@ class SpramMemory(wiring.Component):
             start_write.eq(bus.awready),
             bus.wready.eq(writing),
             put.eq(writing & bus.wvalid),
+            beyond.eq(
+                Mux(
+                    choose_write,
+                    bus.awaddr[size_log2:ADDRESS_BITS].any(),
+                    bus.araddr[size_log2:ADDRESS_BITS].any(),
+                )
+            ),
         ]
-        with m.If(start_read | start_write):
+        with m.If(free):
             m.d.sync += [
                 reading.eq(start_read),
                 writing.eq(start_write),
-                write_last.eq(start_write),
-                bad.eq(
-                    Mux(
-                        choose_write,
-                        bus.awaddr[size_log2:ADDRESS_BITS].any(),
-                        bus.araddr[size_log2:ADDRESS_BITS].any(),
-                    )
-                ),
+                answers.eq(start_write),
+                stores.eq(start_write & ~beyond),
+                bad.eq(beyond),
                 left.eq(bus.arlen),
-                begun.eq(start_read),
             ]
-        with m.Elif(end):
-            m.d.sync += reading.eq(0)
-        with m.Elif(put):
-            m.d.sync += [begun.eq(1), writing.eq(~bus.wlast), bus.bvalid.eq(bus.wlast)]
-        with m.If(get & ~end):
+            with m.If(bus.arvalid | bus.awvalid):
+                m.d.sync += write_last.eq(choose_write)
+        with m.Elif(get):
             m.d.sync += left.eq(left - 1)
+        with m.Elif(put):
+            m.d.sync += bus.bvalid.eq(bus.wlast)
+            with m.If(bus.wlast):
+                m.d.sync += [writing.eq(0), stores.eq(0)]
         with m.If(bus.bvalid & bus.bready):
-            m.d.sync += bus.bvalid.eq(0)
-
-        # No burst leaves its page: only the low part counts.
-        inside = exact_log2(PAGE_BYTES) - beat_log2
-        address, following = Signal.like(read.addr, reset_less=True), Signal.like(read.addr)
-        chosen = Mux(choose_write, bus.awaddr, bus.araddr)[beat_log2:size_log2]
-        step = begun & (get | put)
-        counted = Cat((address[:inside] + step)[:inside], address[inside:])
-        m.d.comb += [
-            following.eq(Mux(start_read | start_write, chosen, counted)),
-            read.addr.eq(following),
-            write.addr.eq(following),
-            write.data.eq(bus.wdata),
-            write.en.eq(bus.wstrb & (put & ~bad).replicate(width)),
-            read.en.eq(~(put & ~bad)),
+            m.d.sync += [bus.bvalid.eq(0), answers.eq(0)]
+        # The last beat is known as such in its own cycles only: `free` waits for it.
+        m.d.sync += [
+            bus.rvalid.eq(reading & ~free),
+            bus.rlast.eq(reading & ~free & (left == get)),
         ]
-        m.d.sync += address.eq(following)
+
+        # A beat that nobody took is read again. No burst leaves its page: only the low part counts.
+        inside = exact_log2(PAGE_BYTES) - beat_log2
+        address = Signal(size_log2 - beat_log2, reset_less=True)
+        following = Signal(inside, reset_less=True)
+        begin, chosen = Signal.like(address), Signal.like(address)
+        low, high = address[:inside], address[inside:]
+        m.d.comb += [
+            begin.eq(Mux(choose_write, bus.awaddr, bus.araddr)[beat_log2:size_log2]),
+            chosen.eq(Mux(free, begin, Cat(Mux(get | put, following, low), high))),
+            read.addr.eq(Cat(Mux(get, following, low), high)),
+            write.addr.eq(read.addr),
+            write.data.eq(bus.wdata),
+            write.en.eq(bus.wstrb & (stores & bus.wvalid).replicate(width)),
+            read.en.eq(~(stores & bus.wvalid)),
+        ]
+        m.d.sync += [address.eq(chosen), following.eq(chosen[:inside] + 1)]
         return m

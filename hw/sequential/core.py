@@ -128,9 +128,9 @@ class SequentialCore(wiring.Component):
             engines.set.value.eq(stored.data),
             engines.start_gemm.eq(starts & stored.data[0]),
             engines.start_alu.eq(starts & stored.data[1]),
-            engines_reset.eq(told(Control.RESET_ENGINES)),
             mover.control.eq(control),
         ]
+        m.d.sync += engines_reset.eq(told(Control.RESET_ENGINES))
         connect(m, sequencer.stored, mover.stored)
         begins, retires = stores(Device.UNIT), stores(Device.RETIRE)
         for unit in Unit:
@@ -174,7 +174,6 @@ class SequentialCore(wiring.Component):
                 sequencer.other.en.eq(mover.words.en),
                 sequencer.other.addr.eq(mover.words.addr),
                 sequencer.other.data.eq(mover.words.data),
-                mover.words_ready.eq(sequencer.other_ready),
             ]
         with m.Else():
             m.d.comb += [
@@ -183,6 +182,7 @@ class SequentialCore(wiring.Component):
                 sequencer.other.data.eq(host.writes.data),
                 host.ready.eq(sequencer.other_ready),
             ]
+        m.d.comb += mover.words_ready.eq(sequencer.other_ready)
         connect(m, sequencer.written, host.written)
         m.d.comb += [
             host.busy.eq(self.busy),

@@ -133,7 +133,7 @@ class GemmEngine(wiring.Component):
             m.d.comb += fire.eq(column_ends & due)
             begins_line = restarts[1] | line_ends
             with m.If(restarts[1] | (addresses.step & column_ends)):
-                due_ahead = ahead == Mux(fired, step_columns, first)
+                due_ahead = Mux(fired, ahead == step_columns, ahead == first)
                 m.d.sync += [
                     ahead.eq(Mux(begins_line | due, 2, ahead + 1)),
                     fired.eq(~begins_line & (fired | due)),

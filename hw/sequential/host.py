@@ -109,14 +109,20 @@ class HostPort(wiring.Component):
         with m.If(bus.wready):
             m.d.sync += [got_address.eq(0), answer.eq(1)]
 
-        is_control = bus.wready & (address == _CONTROL) & bus.wstrb[0]
+        # looked at in the cycle of the first half
+        asks_start, asks_abort = Signal(), Signal()
+        controls = (address == _CONTROL) & bus.wstrb[0]
+        m.d.sync += [
+            asks_start.eq(controls & bus.wdata[0] & ~bus.wdata[1]),
+            asks_abort.eq(controls & bus.wdata[1]),
+        ]
         with m.If(self.take_start):
             m.d.sync += self.start.eq(0)
-        with m.Elif(is_control & bus.wdata[0] & ~bus.wdata[1] & ~self.busy):
+        with m.Elif(bus.wready & asks_start & ~self.busy):
             m.d.sync += self.start.eq(1)
         with m.If(self.take_abort):
             m.d.sync += self.abort.eq(0)
-        with m.Elif(is_control & bus.wdata[1]):
+        with m.Elif(bus.wready & asks_abort):
             m.d.sync += self.abort.eq(1)
         settled = self.busy | ~(self.start | self.abort)
         with m.If(answer & settled & ~bus.bvalid):

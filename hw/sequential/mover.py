@@ -145,7 +145,7 @@ class Mover(wiring.Component):
         fits = (left[longest_log2:] == 0) & (left[:longest_log2] <= room)
         is_burst = ~filling
         with m.If(begins):
-            m.d.sync += [left.eq(beats), measures.eq(is_burst), feeds.eq(filling)]
+            m.d.sync += [measures.eq(is_burst), feeds.eq(filling)]
         with m.If(measures):
             m.d.sync += [measures.eq(0), asks.eq(1), ends_run.eq(fits)]
             m.d.sync += length.eq(Mux(fits, left[:longest_log2], room))
@@ -157,14 +157,18 @@ class Mover(wiring.Component):
                 feeds.eq(writing),
                 turns.eq(~writing & ends_run),
                 measures.eq(~writing & ~ends_run),
-                left.eq(left - length - 1),
             ]
         with m.If(turns):
-            m.d.sync += [turns.eq(0), left.eq(beats), measures.eq(runs != 0)]
+            m.d.sync += [turns.eq(0), measures.eq(runs != 0)]
             with m.If(runs != 0):
                 m.d.sync += runs.eq(runs - 1)
         with m.If(asked | turns):
             m.d.sync += address.eq(total[1:-1])
+        fills = feeds & filling
+        with m.If(begins | turns):
+            m.d.sync += left.eq(beats)
+        with m.Elif(asked | fills):
+            m.d.sync += left.eq(left - (length & (~filling).replicate(len(length))) - 1)
 
         for part, name in enumerate((Device.ADDRESS_LOW, Device.ADDRESS_HIGH)):
             # also at the second place of these two
@@ -176,9 +180,11 @@ class Mover(wiring.Component):
 
         # Requests.
         outstanding = Signal(range(MAX_OUTSTANDING + 1))
-        # a cycle late, which one more burst does not outrun
+        # those of the cycle before, which are not counted yet
+        more, fewer = Signal(), Signal()
+        # a cycle late, which one more burst does not outrun; not to fall while one is asked for
         free = Signal()
-        m.d.sync += free.eq(outstanding < MAX_OUTSTANDING - 1)
+        m.d.sync += free.eq(outstanding + more < MAX_OUTSTANDING - 1)
         asking = asks & free & ~blocked
         constants = {
             "size": bus_log2,
@@ -201,17 +207,24 @@ class Mover(wiring.Component):
             asked.eq(asking & Mux(writing, bus.awready, bus.arready)),
         ]
         answered = (bus.rvalid & bus.rready & bus.rlast) | bus.bvalid
-        m.d.sync += outstanding.eq(outstanding + asked - answered)
+        # counted a cycle late: the walk is not idle before
+        m.d.sync += [more.eq(asked), fewer.eq(answered)]
+        m.d.sync += outstanding.eq(outstanding + more - fewer)
         m.d.comb += self.moving.eq(starts | ~idle | (outstanding != 0))
 
         # The scratchpad's beat. Beyond its end nothing is written, from the first such beat on.
         row = Signal(beat_address_bits(config) + 1, reset_less=True)
         row_steps = Signal()
+        # the first one, then always the one behind: what lies beyond is known a beat ahead
+        next_row = Signal.like(row)
+        m.d.comb += next_row.eq(row + ~begins)
         with m.If(self._writes(Device.SCRATCH)):
             m.d.sync += row.eq(stored.data)
         with m.Elif(row_steps):
-            m.d.sync += row.eq(row + 1)
-        out_of_rows = self._out_of_rows(m, command, row, writing)
+            m.d.sync += row.eq(next_row)
+        out_of_rows = Signal()
+        with m.If(begins | row_steps):
+            m.d.sync += out_of_rows.eq(self._out_of_rows(m, command, next_row, writing))
         strays = Signal()
         m.d.sync += strays.eq(row_steps & out_of_rows & ~fetching)
         with m.If(strays):
@@ -219,7 +232,6 @@ class Mover(wiring.Component):
 
         # Beats that arrive, or are made.
         upper = Signal()
-        fills = feeds & filling
         arrives = bus.rvalid & bus.rready
         beat = Mux(filling, command[8:].replicate(config.bus_bytes), bus.rdata)
         keeps = ((bus.rvalid & ~fetching) | fills) & ~fault & ~out_of_rows
@@ -276,10 +288,8 @@ class Mover(wiring.Component):
             m.d.sync += [left_of_burst.eq(left_of_burst - 1), last.eq(left_of_burst == 1)]
         with m.If(feeds & writing & fed):
             m.d.sync += [feeds.eq(0), turns.eq(ends_run), measures.eq(~ends_run)]
-        with m.If(fills):
-            m.d.sync += left.eq(left - 1)
-            with m.If((left == 0) | fault):
-                m.d.sync += feeds.eq(0)
+        with m.If(fills & ((left == 0) | fault)):
+            m.d.sync += feeds.eq(0)
 
         # Faults and progress.
         m.d.comb += bus.bready.eq(1)

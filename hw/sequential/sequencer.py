@@ -137,24 +137,36 @@ class Sequencer(wiring.Component):
         with m.If(calculates & ~is_extraction & operation[3]):
             m.d.sync += carry.eq(total[-1])
 
-        # Jumps. What others know is looked up a cycle early.
+        # Jumps. What others know is looked up a cycle early, and so is which condition is asked
+        # for: only what the operation before may have changed is left for the jump's own cycle.
         late: dict[Condition, Value] = {
-            Condition.ALWAYS: Const(1),
             Condition.ZERO: ~a.any(),
             Condition.CARRY: carry,
             Condition.TAIL: self.conditions[Condition.TAIL],
         }
-        assert set(late) == set(_LATE)
+        assert {*late, Condition.ALWAYS} == set(_LATE)
         early = [
-            Const(0) if k >= len(Condition) or k in _LATE else self.conditions[k] for k in range(16)
+            self.conditions[k] if k < len(Condition) and k not in _LATE else Const(0)
+            for k in range(16)
         ]
-        early2 = Signal()
-        m.d.sync += early2.eq(Array(early)[word1[10:14]])
-        holds = early2
-        for condition, value in late.items():
-            holds = Mux(word2[10:14] == condition, value, holds)
-        returns = ~is_jump & ~word2[14] & operation[4] & operation[1]
-        m.d.comb += taken.eq(valid2 & ((is_jump & (holds ^ word2[14])) | returns))
+        early[Condition.ALWAYS] = Const(1)
+        asks = {condition: Signal(name=f"asks_{condition.name.lower()}") for condition in late}
+        is_late, returns, early2 = Signal(), Signal(), Signal()
+        m.d.comb += [
+            is_late.eq(Cat(word1[10:14] == condition for condition in late).any()),
+            returns.eq(~word1[15] & ~word1[14] & word1[13] & word1[10]),
+        ]
+        with m.If(valid1 & ~taken):
+            jumps_early = word1[15] & ~is_late & (Array(early)[word1[10:14]] ^ word1[14])
+            m.d.sync += early2.eq(jumps_early | returns)
+            m.d.sync += [
+                asked.eq(word1[15] & (word1[10:14] == condition))
+                for condition, asked in asks.items()
+            ]
+        with m.Else():
+            m.d.sync += [register.eq(0) for register in (early2, *asks.values())]
+        jumps_late = [asks[condition] & (value ^ word2[14]) for condition, value in late.items()]
+        m.d.comb += taken.eq(early2 | Cat(jumps_late).any())
         m.d.sync += pc.eq(Mux(taken, Mux(is_jump, word2[:TARGET_BITS], a[:TARGET_BITS]), pc + 1))
 
         # Stores, and those of others in between.

@@ -42,8 +42,9 @@ def test_spram(tool, tmp_path: Path) -> None:
     used = cells(tool, tmp_path, SpramMemory(PRESETS["1x4x4"], 128 << 10), "synth_ice40 -device u")
     assert used["SB_SPRAM256KA"] == 4
     assert "SB_RAM40_4K" not in used
-    assert used["SB_LUT4"] <= 140
-    assert sum(number for name, number in used.items() if name.startswith("SB_DFF")) <= 32
+    # two addresses are kept, so that a register and one choice are all there is before the RAMs
+    assert used["SB_LUT4"] <= 145
+    assert sum(number for name, number in used.items() if name.startswith("SB_DFF")) <= 44
 
 
 def test_block_ram(tool, tmp_path: Path) -> None:
