@@ -7,9 +7,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 import accelc
+from accelc.compiler.onnx_write import to_model
+from accelc.compiler.random_networks import random_network
 
 W = np.random.default_rng(1).standard_normal((4, 4, 3, 3)) / 6
 POINT = np.random.default_rng(2).standard_normal((6, 4, 1, 1)) / 2
@@ -165,3 +167,35 @@ def test_bodies_keep_the_values_they_capture(
     for flag, sign in ((True, -1), (False, 1)):
         (found,) = session.run(None, {"x": x, "c": np.array(flag)})
         np.testing.assert_allclose(np.asarray(found), sign * exact, atol=0.1)
+
+
+@pytest.mark.parametrize("seed", [1, 6, 8, 9, 11])
+def test_random_networks(seed: int) -> None:
+    """Valid models of which accelc and onnxruntime compute the same."""
+    graph = random_network(seed)
+
+    def value(name: str) -> onnx.ValueInfoProto:
+        found = graph.types[name]
+        return helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(found.dtype), found.shape
+        )
+
+    interface = helper.make_graph(
+        [], "net", [value(n) for n in graph.inputs], [value(n) for n in graph.outputs]
+    )
+    opset = helper.make_opsetid("", graph.opset)
+    template = helper.make_model(interface, opset_imports=[opset], ir_version=8)
+    rng = np.random.default_rng(seed)
+    samples = [
+        {n: rng.standard_normal(graph.types[n].shape).astype(np.float32) for n in graph.inputs}
+        for _ in range(8)
+    ]
+    model = to_model(graph, template, symbolic=False)
+    quantized = accelc.quantize(model, samples, observer="min-max").model
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    theirs = ort.InferenceSession(quantized.SerializeToString(), options).run(None, samples[0])
+    ours = accelc.load(accelc.compile(quantized), "cpu").run(samples[0])
+    for a, b in zip(ours.values(), theirs, strict=True):
+        exact = np.asarray(b, np.float64)
+        assert np.abs(a - exact).max() <= 3.1 / 255 * max(np.ptp(exact), 1e-6)
