@@ -268,7 +268,7 @@ def _sample(item: Any, types: Types, labels: str | None, number: int) -> Sample:
 
 def _spooled(items: Iterator[Sample], limit: int | None) -> Callable[[], Iterator[Sample]]:
     """The items from a temporary file, where they are written when they first come."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115  closed when the last reader forgets it
+    file = tempfile.TemporaryFile()  # closed when the last reader forgets it
     layout: list[tuple[tuple[str, ...], int | None]] = []
     for item in items:
         layout.append((tuple(item.arrays), item.label))

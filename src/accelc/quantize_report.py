@@ -68,7 +68,7 @@ class QuantizationReport:
         chosen: the candidate that was taken, of ``candidates``.
         output_sqnr_db: of the network's outputs, finished against float.
         accelerator_nodes, cpu_nodes, accelerator_mac_share: where it runs once compiled.
-        model_bytes: before and after.
+        constant_bytes: weights and other constants, float and quantized.
     """
 
     network: str
@@ -82,7 +82,7 @@ class QuantizationReport:
     accelerator_nodes: int
     cpu_nodes: int
     accelerator_mac_share: float
-    model_bytes: tuple[int, int]
+    constant_bytes: tuple[int, int]
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

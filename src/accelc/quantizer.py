@@ -16,8 +16,8 @@ from onnx import ModelProto
 
 from accelc.compiler.graph import Array, Graph
 from accelc.compiler.onnx import import_model
-from accelc.compiler.onnx_file import read_model
-from accelc.compiler.onnx_write import at_least_opset, to_model
+from accelc.compiler.onnx_file import open_model, read_model
+from accelc.compiler.onnx_write import at_least_opset, opset_of, to_model
 from accelc.compiler.partition import Place, multiply_accumulates
 from accelc.compiler.passes.table import run_passes
 from accelc.compiler.pipeline import place_nodes
@@ -97,15 +97,21 @@ def load_float(
     Raises:
         ModelError: unreadable, quantized already, or with dimensions that have no size.
     """
-    proto = model if isinstance(model, ModelProto) else read_model(Path(model))
+    # of a large file only the nodes are read here; its constants stay where they are
+    proto = model if isinstance(model, ModelProto) else open_model(Path(model))[0]
     for node in proto.graph.node:
         if node.op_type.startswith(("QLinear", "QGemm", "QuantizeLinear", "DequantizeLinear")):
             raise ModelError(
                 f"the model is quantized already ({node.op_type} {node.name!r}); give the float"
                 " model, or compile this one as it is"
             )
-    proto = at_least_opset(proto, QDQ_OPSET, "scales per channel need")
-    return proto, import_model(proto, dims=dims)
+    if opset_of(proto) >= QDQ_OPSET:
+        return proto, import_model(
+            proto if isinstance(model, ModelProto) else Path(model), dims=dims
+        )
+    whole = proto if isinstance(model, ModelProto) else read_model(Path(model))
+    raised = at_least_opset(whole, QDQ_OPSET, "scales per channel need")
+    return raised, import_model(raised, dims=dims)
 
 
 class Quantizer:
@@ -341,7 +347,7 @@ class Quantizer:
             accelerator_mac_share=(
                 sum(m for m, o in zip(macs, on, strict=True) if o) / max(sum(macs), 1)
             ),
-            model_bytes=(self.proto.ByteSize(), model.ByteSize()),
+            constant_bytes=(_constant_bytes(self.imported), _constant_bytes(graph)),
             notes=tuple(notes),
         )
         return Quantized(model, report)
@@ -383,6 +389,10 @@ class Quantizer:
         if layer.name in self.kept:
             return "asked for"
         return "accuracy" if layer.name in self.plan.active else "between float layers"
+
+
+def _constant_bytes(graph: Graph) -> int:
+    return sum(array.nbytes for array in graph.constants.values())
 
 
 def _within(exact: float, share: float, allowed: float) -> bool:

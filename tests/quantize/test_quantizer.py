@@ -151,7 +151,7 @@ def test_the_report(digits: Quantized) -> None:
     assert (conv.op, conv.weight_bits, conv.zero_point, conv.low) == ("Conv", 8, -128, 0.0)
     assert all(layer.sqnr_db is not None and layer.sqnr_db > 15 for layer in report.layers)
     assert by_name["pool"].scale == by_name["sep_pointwise"].scale
-    before, after = report.model_bytes
+    before, after = report.constant_bytes
     assert after < before / 2
     assert report.accuracy is None and report.notes == ()
 
@@ -161,6 +161,15 @@ def test_repeating_gives_the_same_file(digits: Quantized) -> None:
     assert again.model.SerializeToString(deterministic=True) == digits.model.SerializeToString(
         deterministic=True
     )
+
+
+def test_weights_in_files_of_their_own(digits: Quantized, tmp_path: Path) -> None:
+    model = onnx.load(MODELS / "digits_float.onnx")
+    path = tmp_path / "external.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    found = accelc.quantize(path, digits_calibration())
+    assert found.report.chosen == digits.report.chosen
+    assert found.report.layers == digits.report.layers
 
 
 def test_kept_nodes_stay_float(make_model: MakeModel, rng: np.random.Generator) -> None:

@@ -45,6 +45,8 @@ EPILOG = """
 Start here:
   accelc demo                                    see everything work on an example
   accelc inspect model.onnx                      what would run where, and why
+  accelc quantize float.onnx -o model.onnx --calibration samples.npz
+                                                 make a float model int8 first
   accelc compile model.onnx -o model.accel       compile for the reference accelerator
   accelc run model.accel --on functional         run it, bit for bit as the hardware does
   accelc run model.accel --on rtl                run it on the Verilated hardware

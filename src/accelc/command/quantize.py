@@ -177,10 +177,11 @@ def show_report(report: "QuantizationReport", output: Path) -> None:
         columns = ("observer", "equalization", "bias correction", ">output SQNR", "")
         console.show(console.table("ways tried", columns, rows))
     console.show(_layer_table(report.layers))
-    small, large = console.size(report.model_bytes[1]), console.size(report.model_bytes[0])
+    large, small = (console.size(nbytes) for nbytes in report.constant_bytes)
     quantized = sum(layer.form == "int8" for layer in report.layers)
     console.show(
-        f"{output}: {quantized} of {len(report.layers)} layers int8, {small} (float: {large}), "
+        f"{output}: {quantized} of {len(report.layers)} layers int8, {small} of constants, in "
+        f"float {large}; "
         f"calibrated with {console.count(report.samples)} samples",
         f"output SQNR {decibels(report.output_sqnr_db)} against the float network",
         f"compiled for {report.config}: {report.accelerator_nodes} nodes on the accelerator, "
