@@ -71,6 +71,6 @@ def passes(name: str | None, as_json: bool) -> None:
         rows += [[b.name, b.name, b.before, b.after, ""] for b in BACKEND]
     console.show(
         console.table("passes", ("pass", "rule", "~before", "~after", "floats"), rows),
-        *(f"{found.name}: {found.summary}" for found in chosen if name is not None),
+        *(f"{found.name}: {found.summary}" for found in chosen),
         *([f"order: {', '.join(ORDER)}"] if name is None else []),
     )
