@@ -222,14 +222,14 @@ def unrolled(
 class TapOffsets:
     """The offset of a tap: folded when it is affine in its number, else read from a table."""
 
-    def __init__(self, k: Kernel, offsets: tuple[int, ...]) -> None:
+    def __init__(self, k: Kernel, offsets: tuple[int, ...], name: str = "taps") -> None:
         self._k = k
         self._offsets = offsets
         steps = {after - before for before, after in pairwise(offsets)} or {0}
         self._step = steps.pop() if len(steps) == 1 else None
         if self._step is None:
             kind = ll.ArrayType(ll.IntType(64), len(offsets))
-            table = ll.GlobalVariable(k.module, kind, f"{k.function.name}_taps")
+            table = ll.GlobalVariable(k.module, kind, f"{k.function.name}_{name}")
             table.linkage = "internal"
             table.global_constant = True
             table.initializer = ll.Constant(kind, list(offsets))

@@ -61,6 +61,8 @@ LOWERINGS: dict[str, Lowering] = {
 }
 
 
+#: Operators whose body is followed step by step on narrow floats, for the roundings in between.
+_STEPWISE = ("Softmax", "LogSoftmax")
 #: Operators that move elements of any type.
 MOVES = frozenset((*move.LOWERINGS, *points.MOVES, *generate.LOWERINGS, "OneHot"))
 
@@ -99,6 +101,8 @@ def widened(plan: Plan, nodes: Sequence[Node]) -> bool:
     node = nodes[0]
     if len(nodes) > 1 or is_elementwise(node) or node.op in MOVES:
         return False
+    if node.op in _STEPWISE and is_narrow_float(plan.dtype(node.inputs[0])):
+        raise NotNative("every step is rounded")
     lowering = LOWERINGS.get(node.op)
     narrow = {n for n in (*node.inputs, *node.outputs) if n and is_narrow_float(plan.dtype(n))}
     if not narrow or lowering is None:

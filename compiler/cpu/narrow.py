@@ -129,8 +129,8 @@ def decode(raw: Val, dtype: np.dtype[Any]) -> Val:
 def round_to(x: Val, dtype: np.dtype[Any], saturate: bool = False) -> Val:
     """float32 lanes rounded, half to even, to values ``dtype`` has.
 
-    What is too large becomes infinity (or NaN where there is none), or with ``saturate`` the
-    largest value, infinities too.
+    What is too large becomes infinity (or NaN where there is none), or in 8 bits with ``saturate``
+    the largest value, infinities too.
     """
     form = FLOAT_FORMATS[dtype.name]
     if dtype.name == "bfloat16":
@@ -148,7 +148,7 @@ def round_to(x: Val, dtype: np.dtype[Any], saturate: bool = False) -> Val:
     inverse = ((form.mantissa_bits + 127 - exponent) << 23).bits(FLOAT32)
     size = magnitude.bits(FLOAT32)
     rounded = (size * inverse).rint() * step
-    if saturate or form.nan < 0:
+    if (saturate and form.bits == 8) or form.nan < 0:
         beyond = form.largest
     else:
         beyond = math.inf if form.infinity else math.nan

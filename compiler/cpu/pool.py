@@ -1,5 +1,6 @@
 """Pooling over any number of spatial axes."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from accelc.compiler.cpu.expressions import FLOATS
 from accelc.compiler.cpu.functions import pow_
 from accelc.compiler.cpu.gemm import TapOffsets
 from accelc.compiler.cpu.ir import Index, Kernel
-from accelc.compiler.cpu.lanes import Val
+from accelc.compiler.cpu.lanes import INT64, Val
 from accelc.compiler.cpu.parse import require
 from accelc.compiler.cpu.plan import Plan
 from accelc.compiler.cpu.planes import Window, planes, require_native, window_of
@@ -126,12 +127,98 @@ def pool(plan: Plan, node: Node, x: str, out: str, kind: str, pad_value: Any) ->
     plan.call(emit_pool, params, reads, [out])
 
 
+@dataclass(frozen=True)
+class MaxPlaces:
+    """A max pool that says where each maximum was, as a position in the whole input.
+
+    ``taps`` are offsets in the padded planes, ``moves`` the same taps in the input; ``steps`` is
+    how far the window moves in the input along every axis, ``first`` where it begins.
+    """
+
+    dtype: str
+    channels: int
+    channel: int
+    pixels: int
+    outputs: tuple[int, ...]
+    pitch: tuple[int, ...]
+    taps: tuple[int, ...]
+    moves: tuple[int, ...]
+    steps: tuple[int, ...]
+    first: int
+
+
+def emit_max_places(k: Kernel, s: MaxPlaces) -> None:
+    """Pointers: planes, out, places."""
+    x, out, places = k.args
+    dtype = np.dtype(s.dtype)
+    taps = TapOffsets(k, s.taps)
+    moves = TapOffsets(k, s.moves, "moves")
+    writes = contiguous((s.channels, *s.outputs))
+
+    def position(at: tuple[Index, ...]) -> None:
+        channel, *place = at
+        read = k.affine((channel, s.channel), *zip(place, s.pitch, strict=True))
+        begin = k.affine((channel, s.pixels), *zip(place, s.steps, strict=True), (s.first, 1))
+
+        def tap(t: Index, best: Val, where: Val) -> tuple[Val, Val]:
+            value = k.load(x, dtype, k.iadd(read, taps[t]))
+            here = Val(k, k.index(k.iadd(begin, moves[t])), INT64)
+            better = value > best
+            return better.select(value, best), better.select(here, where)
+
+        start = [
+            k.load(x, dtype, k.iadd(read, taps[0])),
+            Val(k, k.index(k.iadd(begin, moves[0])), INT64),
+        ]
+        best, where = k.loop(len(s.taps), tap, start)
+        write = k.affine(*zip(at, writes, strict=True))
+        k.store(best, out, write)
+        k.store(where, places, write)
+
+    k.nest((s.channels, *s.outputs), position)
+
+
+def max_pool_places(plan: Plan, node: Node, lowest: Any) -> None:
+    """MaxPool with its second output."""
+    x, (out, places) = node.inputs[0], node.outputs
+    require_native(plan, x)
+    n, c, *inputs = plan.shape(x)
+    shape = plan.shape(places)
+    dtype = plan.dtype(x)
+    window = window_of(node, inputs, shape[2:], node.attrs["kernel_shape"])
+    p = planes(plan, x, n * c, window, plan.constant(np.array(lowest, dtype)))
+    steps = contiguous(inputs)
+    if node.attrs.get("storage_order"):
+        steps = contiguous(inputs[::-1])[::-1]
+    reach = itertools.product(
+        *(
+            [i * d for i in range(size)]
+            for size, d in zip(window.kernel, window.dilations, strict=True)
+        )
+    )
+    params = MaxPlaces(
+        dtype.name,
+        n * c,
+        p.channel,
+        int(np.prod(inputs)),
+        window.outputs,
+        p.pitch,
+        p.taps,
+        tuple(sum(i * s for i, s in zip(tap, steps, strict=True)) for tap in reach),
+        tuple(a * b for a, b in zip(window.strides, steps, strict=True)),
+        -sum(b * s for b, s in zip(window.before, steps, strict=True)),
+    )
+    plan.call(emit_max_places, params, [p.value], [out or plan.temporary(shape, dtype), places])
+
+
 def lower_max_pool(plan: Plan, node: Node) -> None:
-    require(not any(node.outputs[1:]), "indices")
     dtype = plan.dtype(node.inputs[0])
     require(dtype in FLOATS or dtype.kind in "iu", "element type")
     lowest = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
-    pool(plan, node, node.inputs[0], node.outputs[0], "max", lowest)
+    if any(node.outputs[1:]):
+        max_pool_places(plan, node, lowest)
+    else:
+        pool(plan, node, node.inputs[0], node.outputs[0], "max", lowest)
 
 
 def lower_average_pool(plan: Plan, node: Node) -> None:

@@ -1,17 +1,18 @@
 """Resize and Upsample: nearest neighbour, linear and cubic interpolation."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from accelc.compiler.cpu.copies import table_copy
+from accelc.compiler.cpu.elementwise import single
 from accelc.compiler.cpu.expressions import FLOATS
 from accelc.compiler.cpu.ir import Index, Kernel
 from accelc.compiler.cpu.lanes import INT64, Val
 from accelc.compiler.cpu.move import native
-from accelc.compiler.cpu.parse import require, text
+from accelc.compiler.cpu.parse import Operand, require, text
 from accelc.compiler.cpu.plan import NotNative, Plan
 from accelc.compiler.cpu.planes import require_native
 from accelc.compiler.graph import Array, Node
@@ -32,7 +33,8 @@ def scales_of(plan: Plan, node: Node) -> list[float]:
     else:
         name = node.inputs[2] if len(node.inputs) > 2 else ""
         policy = text(node.attrs.get("keep_aspect_ratio_policy", "stretch"))
-        require(policy == "stretch" or bool(name), "aspect ratio policy")
+        if policy != "stretch" and not name:
+            return _equal_scales(plan, node, policy)
     if not name or plan.size(name) == 0:
         return implied
     known = plan.known(name)
@@ -43,6 +45,16 @@ def scales_of(plan: Plan, node: Node) -> list[float]:
     for axis, scale in zip(axes, known.reshape(-1), strict=True):
         scales[axis] = float(scale)
     return scales
+
+
+def _equal_scales(plan: Plan, node: Node, policy: str) -> list[float]:
+    """The one scale that keeps the aspect ratio within, or around, the sizes asked for."""
+    shape = plan.shape(node.inputs[0])
+    sizes = plan.needed(node.inputs[3], "sizes").reshape(-1)
+    axes = [int(a) % len(shape) for a in node.attrs.get("axes") or range(len(shape))]
+    ratios = [int(size) / shape[axis] for size, axis in zip(sizes, axes, strict=True)]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    return [scale if axis in axes else 1.0 for axis in range(len(shape))]
 
 
 def region_of_interest(plan: Plan, node: Node, transform: str) -> list[tuple[float, float]]:
@@ -71,7 +83,7 @@ def coordinates(
     In single precision as onnxruntime computes it: rounding decides between neighbours.
 
     Raises:
-        NotNative: unknown mode, or a region beyond the input.
+        NotNative: unknown mode.
     """
     x = np.arange(out, dtype=np.float32)
     half, factor = np.float32(0.5), np.float32(scale)
@@ -85,16 +97,14 @@ def coordinates(
         case "pytorch_half_pixel":
             return (x + half) / factor - half if out > 1 else x * 0
         case "align_corners":
-            # the length before it was rounded down counts
-            length = np.float32(scale * extent)
-            return x * np.float32(extent - 1) / (length - 1) if out > 1 else x * 0
+            # the length as it is: onnx.reference takes the one before it was rounded down
+            return x * np.float32(extent - 1) / np.float32(out - 1) if out > 1 else x * 0
         case "asymmetric":
             return x / factor
         case "tf_half_pixel_for_nn":
             return (x + half) / factor
         case "tf_crop_and_resize":
             start, end = (np.float32(v) for v in region)
-            require(bool(0 <= start <= 1 and 0 <= end <= 1), "region beyond the input")
             last = np.float32(extent - 1)
             if out == 1:
                 return x + half * (start + end) * last
@@ -142,6 +152,29 @@ def cubic(place: Array, extent: int, a: float, exclude_outside: bool) -> tuple[A
         weights = np.where((taps >= 0) & (taps < extent), weights, 0)
         weights /= weights.sum(axis=0)
     return taps.clip(0, extent - 1), weights
+
+
+def antialiased(
+    mode: str, place: Array, extent: int, scale: float, a: float, exclude_outside: bool
+) -> tuple[Array, Array]:
+    """Neighbours of every position and their weights, ``(taps, out)``, as far as the filter reaches
+    when it is as wide as one output element is in the input."""
+    scale = min(scale, 1.0)
+    reach = 2.0 if mode == "cubic" else 1.0
+    start = math.floor(-reach / scale) + 1
+    steps = np.arange(start, 2 - start)[:, None]
+    low = np.floor(place)
+    distance = np.abs((steps - (place - low)) * scale)
+    if mode == "cubic":
+        near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+        weights = np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+    else:
+        weights = np.clip(1 - distance, 0, 1)
+    taps = (steps + low).astype(np.int64)
+    if exclude_outside:
+        weights = np.where((taps >= 0) & (taps < extent), weights, 0)
+    return taps.clip(0, extent - 1), weights / weights.sum(axis=0)
 
 
 @dataclass(frozen=True)
@@ -211,7 +244,6 @@ def lower_resize(plan: Plan, node: Node) -> None:
     transform = "asymmetric" if old else "half_pixel"
     transform = text(node.attrs.get("coordinate_transformation_mode", transform))
     rounding = text(node.attrs.get("nearest_mode", "" if old else "round_prefer_floor"))
-    require(not node.attrs.get("antialias"), "antialias")
     shape, target = plan.shape(x), plan.shape(out)
     scales = scales_of(plan, node)
     places: list[Array | None] = [
@@ -222,6 +254,8 @@ def lower_resize(plan: Plan, node: Node) -> None:
             scales, shape, target, region_of_interest(plan, node, transform), strict=True
         )
     ]
+    if outside(places, shape).any() and transform == "tf_crop_and_resize":
+        out = plan.temporary(target, plan.dtype(x))
     if mode == "nearest":
         # operator set 10 said nothing of rounding; its examples shrink to the next sample
         tables = [
@@ -231,7 +265,46 @@ def lower_resize(plan: Plan, node: Node) -> None:
             for place, extent, scale in zip(places, shape, scales, strict=True)
         ]
         table_copy(plan, x, out, tables)
-        return
+    else:
+        interpolate(plan, node, x, out, mode, places, scales)
+    if out != node.outputs[0]:
+        fill_beyond(plan, node, outside(places, shape), out)
+
+
+def outside(places: Sequence[Array | None], shape: Sequence[int]) -> Array:
+    """Which positions lie beyond the input, as far as axes have places of their own."""
+    mask = np.zeros((1,) * len(shape), np.bool_)
+    for axis, (place, extent) in enumerate(zip(places, shape, strict=True)):
+        if place is not None:
+            view = tuple(-1 if other == axis else 1 for other in range(len(shape)))
+            mask = mask | ((place < 0) | (place > extent - 1)).reshape(view)
+    return mask
+
+
+def fill_beyond(plan: Plan, node: Node, mask: Array, resized: str) -> None:
+    """``extrapolation_value`` for what lies beyond the input."""
+    out = node.outputs[0]
+    number = np.array(node.attrs.get("extrapolation_value", 0.0), plan.dtype(out))
+    operands: list[Operand] = [
+        (plan.constant(mask), mask.shape),
+        (plan.constant(number), ()),
+        (resized, plan.shape(out)),
+    ]
+    single(plan, "Where", operands, (), out, plan.shape(out))
+
+
+def interpolate(
+    plan: Plan,
+    node: Node,
+    x: str,
+    out: str,
+    mode: str,
+    places: Sequence[Array | None],
+    scales: Sequence[float],
+) -> None:
+    """One axis after the other: linear and cubic interpolation are separable."""
+    shape, target = plan.shape(x), plan.shape(out)
+    antialias = bool(node.attrs.get("antialias"))
     require(mode in ("linear", "bilinear", "cubic"), f"mode {mode}")
     require(plan.dtype(x) in FLOATS, "element type")
     axes = [axis for axis, place in enumerate(places) if place is not None]
@@ -242,10 +315,12 @@ def lower_resize(plan: Plan, node: Node) -> None:
     for axis in axes:
         place, extent = places[axis], shape[axis]
         assert place is not None
-        if mode == "cubic":
-            coefficient = float(node.attrs.get("cubic_coeff_a", -0.75))
-            outside = bool(node.attrs.get("exclude_outside"))
-            taps, weights = cubic(place, extent, coefficient, outside)
+        coefficient = float(node.attrs.get("cubic_coeff_a", -0.75))
+        exclude = bool(node.attrs.get("exclude_outside"))
+        if antialias:
+            taps, weights = antialiased(mode, place, extent, scales[axis], coefficient, exclude)
+        elif mode == "cubic":
+            taps, weights = cubic(place, extent, coefficient, exclude)
         else:
             taps, weights = linear(place, extent)
         params = Interpolation(

@@ -26,7 +26,23 @@ Status = Literal["native", "reference", "failed", "excluded"]
 STATUSES: tuple[Status, ...] = ("native", "reference", "failed", "excluded")
 
 #: Tests that are not run, with the reason for each.
-EXCLUDED: Mapping[str, str] = {}
+EXCLUDED: Mapping[str, str] = {
+    **{
+        f"test_bernoulli{form}": "its result is random: any backend's differs from the stored one"
+        for form in (
+            "", "_double", "_double_expanded", "_expanded", "_seed", "_seed_expanded"
+        )
+    },
+    **{
+        f"test_gradient_of_{what}": "automatic differentiation is no inference"
+        for what in ("add", "add_and_mul")
+    },
+    **{
+        f"test_resize_downsample_scales_{mode}_align_corners": "its result takes the length before"
+        " rounding; the operator's text, PyTorch and onnxruntime take the tensor's"
+        for mode in ("cubic", "linear")
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

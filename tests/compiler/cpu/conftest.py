@@ -88,7 +88,7 @@ def check_node(
         got = module.run(inputs)
         for name, want in zip(names, expected, strict=True):
             assert got[name].dtype == want.dtype
-            if want.dtype.kind == "f":
+            if want.dtype.kind in "fV":
                 np.testing.assert_allclose(got[name], want, rtol=rtol, atol=atol)
             else:
                 np.testing.assert_array_equal(got[name], want)
