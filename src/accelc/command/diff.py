@@ -8,6 +8,7 @@ import click
 
 from accelc.command import console
 from accelc.command.build import CONFIG_OPTION, DIM_OPTION, parse_dims
+from accelc.command.run import INPUT_OPTION
 from accelc.isa.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,13 +30,7 @@ def _executor(_: click.Context, __: click.Parameter, value: str | None) -> str |
 @click.argument("other", type=click.Path(path_type=Path), required=False)
 @click.option("--a", metavar="EXECUTOR", callback=_executor, help="What runs MODEL.")
 @click.option("--b", metavar="EXECUTOR", callback=_executor, help="What it is compared with.")
-@click.option(
-    "--input",
-    "assignments",
-    metavar="NAME=FILE.npy",
-    multiple=True,
-    help="Array for an input; repeat for more. Inputs not given are random.",
-)
+@INPUT_OPTION
 @click.option(
     "--seed",
     type=click.IntRange(0),

@@ -19,6 +19,14 @@ from accelc.isa.errors import InputError
 from accelc.report import run_report
 from accelc.session import TIMED, Session, require_device
 
+INPUT_OPTION = click.option(
+    "--input",
+    "assignments",
+    metavar="NAME=FILE.npy",
+    multiple=True,
+    help="Array for an input; repeat for more. Inputs not given are random.",
+)
+
 
 def open_sessions(path: Path, devices: Iterable[str], memory: Any = None) -> list[Session]:
     """One session per device name, all of one artifact.
@@ -162,13 +170,7 @@ def json_report(path: str, tallies: list[Tally], differences: list[Difference]) 
     callback=_other_device,
     help="A second device that must give the same outputs, bit for bit.",
 )
-@click.option(
-    "--input",
-    "assignments",
-    metavar="NAME=FILE.npy",
-    multiple=True,
-    help="Array for an input; repeat for more. Inputs not given are random.",
-)
+@INPUT_OPTION
 @click.option(
     "--dim",
     "dims",
