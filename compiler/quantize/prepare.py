@@ -8,6 +8,7 @@ import numpy as np
 
 from accelc.compiler.check import check
 from accelc.compiler.graph import Array, Graph, Node
+from accelc.compiler.passes.constants import SHAPES
 from accelc.compiler.passes.table import BY_NAME, run_passes
 from accelc.compiler.rewrite import Replacement, Rule, Scope, rewrite
 
@@ -33,8 +34,22 @@ def prepare(graph: Graph) -> Graph:
     depthwise ``Conv`` of one point.
     """
     off = [s.name for s in BY_NAME["eliminate-no-ops"].steps if s.name not in _ANY_BATCH]
+    if not computes_shapes(graph):
+        off += [rule.name for rule in SHAPES]
     graph = run_passes(graph, order=_PASSES, disable=off)
     return check(rewrite(graph, (_LONE_BATCH_NORM,)))
+
+
+def computes_shapes(graph: Graph) -> bool:
+    """Whether sizes are computed with, which fixes them; to restore an earlier shape is nothing."""
+    shapes = {o for node in graph.nodes if node.op in ("Shape", "Size") for o in node.outputs}
+    if shapes & {*graph.outputs}:
+        return True
+    return any(
+        value in shapes and not (node.op == "Reshape" and place == 1)
+        for node in graph.nodes
+        for place, value in enumerate(node.inputs)
+    )
 
 
 def per_channel(constant: Array, rank: int, axis: int, channels: int) -> Array | None:

@@ -32,7 +32,7 @@ from accelc.compiler.quantize.insert import (
 from accelc.compiler.quantize.layers import Kind, Layer, find_layers
 from accelc.compiler.quantize.observers import OBSERVERS, Range, percentile
 from accelc.compiler.quantize.plan import Plan, make_plan
-from accelc.compiler.quantize.prepare import prepare
+from accelc.compiler.quantize.prepare import computes_shapes, prepare
 from accelc.compiler.quantize.statistics import Noise, ValueStatistics
 from accelc.files import write_atomically
 from accelc.isa.config import REFERENCE, AccelConfig
@@ -314,7 +314,7 @@ class Quantizer:
     ) -> Quantized:
         self.progress("measuring every layer")
         graph = recipe.quantized(plan)
-        symbolic = not any(node.op in ("Shape", "Size") for node in self.imported.nodes)
+        symbolic = not computes_shapes(self.imported)
         model = to_model(graph, self.proto, symbolic=symbolic)
         found = dequantized_names(self.graph, plan)
         names = {value: found[value] for value in plan.produced}

@@ -127,6 +127,19 @@ def test_computed_shapes_fix_the_dimensions(
     onnxruntime(result.model, np.zeros((1, 2, 2), np.float32))
 
 
+def test_a_raised_softmax_keeps_the_batch(make_model: MakeModel, rng: np.random.Generator) -> None:
+    """onnx converts it to one that restores the shape, which it asks for."""
+    model = make_model(
+        "(float[N,2,4] x) => (float[N,2,5] y) { a = MatMul (x, w) y = Softmax <axis = 1> (a) }",
+        opset=11, w=ROW,
+    )  # fmt: skip
+    result = accelc.quantize(model, calibration(model, rng), observer="min-max")
+    assert "Shape" in {node.op_type for node in result.model.graph.node}
+    x = rng.standard_normal((3, 2, 4)).astype(np.float32)
+    (found,), (exact,) = onnxruntime(result.model, x), onnxruntime(model, x)
+    np.testing.assert_allclose(found, exact, atol=0.05)
+
+
 def test_old_operator_sets_are_raised(make_model: MakeModel, rng: np.random.Generator) -> None:
     model = make_model(NETWORKS["turned"][0], opset=9, **NETWORKS["turned"][1])
     result = accelc.quantize(model, calibration(model, rng))
