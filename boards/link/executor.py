@@ -212,11 +212,11 @@ class Executor(wiring.Component):
                     self._source.eq(Mux(self._region[1], _Source.BUFFER, _Source.BUS)),
                 ]
             with m.State("end"):
-                m.d.comb += answer.valid.eq(1)
+                # it counts where the kept byte turns only
+                m.d.comb += [answer.valid.eq(1), self._advance.eq(advance)]
                 with m.Switch(index[:3]):
                     with m.Case(_EXPECTED):
                         m.d.comb += [
-                            self._advance.eq(advance),
                             self._source.eq(_Source.KEPT),
                             self._turn.eq(answer.ready),
                         ]

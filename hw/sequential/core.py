@@ -128,6 +128,7 @@ class SequentialCore(wiring.Component):
             engines.set.value.eq(stored.data),
             engines.start_gemm.eq(starts & stored.data[0]),
             engines.start_alu.eq(starts & stored.data[1]),
+            mover.starts.eq(sequencer.commands),
             mover.control.eq(control),
         ]
         m.d.sync += engines_reset.eq(told(Control.RESET_ENGINES))

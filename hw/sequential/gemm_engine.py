@@ -123,7 +123,7 @@ class GemmEngine(wiring.Component):
         _, line_ends, column_ends, _ = addresses.last
         fire = Signal()
         if config.window:
-            ahead = Signal(8, reset_less=True)
+            ahead, target = Signal(8, reset_less=True), Signal(8, reset_less=True)
             fired, due = Signal(name="fired"), Signal(name="due")
             due_first, due_always = Signal(name="due_first"), Signal(name="due_always")
             m.d.sync += [
@@ -133,11 +133,12 @@ class GemmEngine(wiring.Component):
             m.d.comb += fire.eq(column_ends & due)
             begins_line = restarts[1] | line_ends
             with m.If(restarts[1] | (addresses.step & column_ends)):
-                due_ahead = Mux(fired, ahead == step_columns, ahead == first)
+                has_fired = ~begins_line & (fired | due)
                 m.d.sync += [
+                    target.eq(Mux(has_fired, step_columns, first)),
                     ahead.eq(Mux(begins_line | due, 2, ahead + 1)),
-                    fired.eq(~begins_line & (fired | due)),
-                    due.eq(Mux(begins_line, due_first, Mux(due, due_always, due_ahead))),
+                    fired.eq(has_fired),
+                    due.eq(Mux(begins_line, due_first, Mux(due, due_always, ahead == target))),
                 ]
         else:
             m.d.comb += fire.eq(column_ends)

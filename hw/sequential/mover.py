@@ -33,6 +33,8 @@ class Mover(wiring.Component):
     -------
     stored : In(WordStore())
         What the sequencer wrote.
+    starts : In(1)
+        That was ``Device.MOVE``.
     control : In(6)
         ``Control``, one cycle each.
     bus : Out(Axi4)
@@ -56,6 +58,7 @@ class Mover(wiring.Component):
     """
 
     stored: wiring.PureInterface
+    starts: Signal
     control: Signal
     bus: wiring.PureInterface
     inp: wiring.PureInterface
@@ -78,6 +81,7 @@ class Mover(wiring.Component):
         super().__init__(
             {
                 "stored": In(WordStore()),
+                "starts": In(1),
                 "control": In(len(Control)),
                 "bus": Out(Axi4(config)),
                 **{buffer.name.lower(): Out(ScratchWrite(config)) for buffer in _TARGETS},
@@ -107,7 +111,7 @@ class Mover(wiring.Component):
 
         def register(device: Device, bits: int = half) -> Signal:
             value = Signal(bits, name=device.name.lower(), reset_less=True)
-            with m.If(self._writes(device)):
+            with m.If(self.starts if device is Device.MOVE else self._writes(device)):
                 m.d.sync += value.eq(stored.data)
             return value
 
@@ -118,7 +122,7 @@ class Mover(wiring.Component):
         filling = command[exact_log2(Command.FILL)]
         writing = command[exact_log2(Command.WRITE)]
         fetching = command[exact_log2(Command.FETCH)]
-        starts = self._writes(Device.MOVE)
+        starts = self.starts
         begins = Signal()
         m.d.sync += begins.eq(starts)
 

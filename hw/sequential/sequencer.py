@@ -39,6 +39,8 @@ class Sequencer(wiring.Component):
     accumulator : Out(16)
     stored : Out(WordStore())
         What the microprogram wrote in the cycle before, for the devices.
+    commands : Out(1)
+        That was the mover's command.
     other : In(WordStore())
         Somebody else's writes, which are done in cycles in which
     other_ready : Out(1)
@@ -52,6 +54,7 @@ class Sequencer(wiring.Component):
     traffic: Signal
     accumulator: Signal
     stored: wiring.PureInterface
+    commands: Signal
     other: wiring.PureInterface
     other_ready: Signal
     written: wiring.PureInterface
@@ -75,6 +78,7 @@ class Sequencer(wiring.Component):
                 "traffic": In(WORD_BITS),
                 "accumulator": Out(WORD_BITS),
                 "stored": Out(WordStore()),
+                "commands": Out(1),
                 "other": In(WordStore()),
                 "other_ready": Out(1),
                 "written": Out(WordStore()),
@@ -174,6 +178,7 @@ class Sequencer(wiring.Component):
             self.stored.en.eq(stores.replicate(2)),
             self.stored.addr.eq(address2),
             self.stored.data.eq(a),
+            self.commands.eq(stores & (address2 == Device.MOVE)),
         ]
         m.d.comb += self.other_ready.eq(~storing2)
         with m.If(storing2):
