@@ -49,9 +49,8 @@ ULX3S_85F = Board(
     title="Radiona ULX3S with LFE5U-85F",
     family=Family.ECP5,
     platform=_ulx3s_85f,
-    # 256 MACs: 64 in the chip's multipliers and 192 in LUTs, which are where their operands are;
-    # the multipliers lie in three rows across the chip. Scratchpads and on-chip memory share 208
-    # block RAMs.
+    # 256 MACs in LUTs, which are where their operands are: the chip's 156 multipliers lie in three
+    # rows across it, and what hangs on them finds no ways. The vector unit has 13 of them.
     config=AccelConfig(
         name="ulx3s-85f",
         block_in=16,
@@ -67,9 +66,9 @@ ULX3S_85F = Board(
         mult_bits=15,
     ),
     clock_hz=50_000_000,
-    options={"dsps": 64},
+    options={"dsps": 0, "nextpnr": ("--router", "router2")},
     memory=BoardMemory(
-        on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
+        on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=128 << 10),
         sdram=_SDRAM,
         io_cycles=2,
         buffered=True,
