@@ -1,6 +1,7 @@
 """Arrays to run a network on: from files, from a seed, from a labelled data set."""
 
 import io
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelc.compiler.graph import TensorType
+from accelc.compiler.memory_limit import require_memory
 from accelc.isa.errors import InputError
 
 Array = NDArray[Any]
@@ -70,12 +72,15 @@ def random_inputs(types: Mapping[str, TensorType], seed: int) -> dict[str, Array
 
     Raises:
         InputError: an input of an element type there is no noise for, or of no known rank.
+        DoesNotFitError: this machine's memory does not hold an input.
     """
     rng = np.random.default_rng(seed)
     arrays: dict[str, Array] = {}
     for name, kind in types.items():
         dtype = np.dtype(kind.dtype)
         shape = tuple(1 if size < 0 else size for size in kind.shape)
+        # made as float64 or int64, then converted
+        require_memory(math.prod(shape) * (8 + dtype.itemsize), f"a random input {name!r}")
         if dtype.kind in "iu":
             # index-like int32 and int64 inputs stay small
             limits = np.iinfo(dtype) if dtype.itemsize == 1 else None
