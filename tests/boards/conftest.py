@@ -10,10 +10,12 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import onnx
 import pytest
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from onnx import TensorProto, helper
 
 from accelc.boards.board import Board, Family
 from accelc.boards.gate_level import cell_models
@@ -160,3 +162,16 @@ def networks() -> ModuleType:
     module = sys.modules["networks"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def small_network(networks: ModuleType) -> onnx.ModelProto:
+    """Three convolutions, one of them depthwise, on 8 x 8 pixels: a few KiB of memory."""
+    builder = networks.Builder(seed=3)
+    x = builder.conv_relu(builder.input("image", 4, 8), "conv1", 8, 3)
+    x = builder.conv_relu(x, "conv2", 8, 3, 2, groups=8)
+    x = builder.conv_relu(x, "conv3", 4, 1)
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 4, 8, 8])
+    result = helper.make_tensor_value_info(x.name, TensorProto.FLOAT, [1, 4, 4, 4])
+    graph = helper.make_graph(builder.nodes, "small", [image], [result], builder.constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -5,12 +5,11 @@ import resource
 import select
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from accelc.boards.board import Board, BoardMemory
+from accelc.boards.board import Board
 from accelc.boards.link.host import Connection
 from accelc.boards.link.protocol import (
     NO_SESSION,
@@ -24,17 +23,10 @@ from accelc.boards.link.protocol import (
 from accelc.boards.link.simulation import SimulatedEndpoint
 from accelc.boards.registry import find
 from accelc.boards.simulate import SimulatedPort, simulated_port
-from accelc.isa.config import AccelConfig
 from accelc.isa.errors import DeviceError
 from accelc.isa.registers import BY_NAME, IDENTITY
 
-pytestmark = [
-    pytest.mark.rtl,
-    pytest.mark.skipif(
-        "ACCELC_WHOLE_BOARDS" not in os.environ,
-        reason="whole boards take long to build; set ACCELC_WHOLE_BOARDS=1 to run them",
-    ),
-]
+pytestmark = pytest.mark.rtl
 
 BOARD = find("ulx3s-25f")
 #: Echoes bit by bit. The SDRAM's pins stand still, but for one READ in the pause after power up.
@@ -139,25 +131,14 @@ def test_what_went_wrong_before_is_not_hidden() -> None:
             raise ZeroDivisionError
 
 
-@pytest.fixture(scope="module")
-def small() -> Board:
-    """The smallest accelerator there is, on an ULX3S."""
-    config = AccelConfig(
-        name="small", block_in=4, block_out=4, bus_bytes=4, inp_rows=64, wgt_rows=16, acc_rows=16,
-        vin_rows=16, out_rows=16, prm_rows=4, vector_lanes=1, add=False, lut=False, queue_depth=2,
-    )  # fmt: skip
-    memory = BoardMemory(sdram=BOARD.memory.sdram, io_cycles=BOARD.memory.io_cycles)
-    return replace(BOARD, name="small", config=config, memory=memory, mlperf=False)
-
-
-def test_the_driver_finds_the_board(small: Board) -> None:
+def test_the_driver_finds_the_board(small_board: Board) -> None:
     data = np.random.default_rng(2).bytes(3000)
-    with simulated_port(small) as port:
+    with simulated_port(small_board) as port:
         with Connection(port.port, patience=60) as board:
-            assert board.record.name == "small"
-            assert board.record.clock_hz == small.clock_hz
-            assert board.record.memory_bytes == small.memory.nbytes
-            assert board.digest == small.config.digest
+            assert board.record.name == small_board.name
+            assert board.record.clock_hz == small_board.clock_hz
+            assert board.record.memory_bytes == small_board.memory.nbytes
+            assert board.digest == small_board.config.digest
             assert port.leds == (True, False, False)
             board.write(0x1234, data, "writing")
             assert board.read(0x1234, len(data), "reading") == data
@@ -166,8 +147,8 @@ def test_the_driver_finds_the_board(small: Board) -> None:
     assert port.violations == 0
 
 
-def test_reset_forgets_the_session(small: Board) -> None:
-    with simulated_port(small) as port, Connection(port.port, patience=60) as board:
+def test_reset_forgets_the_session(small_board: Board) -> None:
+    with simulated_port(small_board) as port, Connection(port.port, patience=60) as board:
         board.write(0, bytes(64), "writing")
         port.press_reset()
         with pytest.raises(DeviceError, match="was reset"):
@@ -178,17 +159,17 @@ def test_reset_forgets_the_session(small: Board) -> None:
         assert board.read(0, 64, "reading") == bytes(64)
 
 
-def test_unplugging_ends_the_connection(small: Board) -> None:
-    with simulated_port(small) as port, Connection(port.port, patience=60) as board:
+def test_unplugging_ends_the_connection(small_board: Board) -> None:
+    with simulated_port(small_board) as port, Connection(port.port, patience=60) as board:
         port.unplug()
         with pytest.raises(DeviceError, match="gone"):
             board.read(0, 64, "reading")
 
 
 @pytest.mark.parametrize("latency", [0, 20, 41, 200])
-def test_answers_wait_for_slow_buses(small: Board, latency: int) -> None:
+def test_answers_wait_for_slow_buses(small_board: Board, latency: int) -> None:
     """Counters answer later than the line takes for a byte, memory chips when they refresh."""
-    endpoint = SimulatedEndpoint(small)
+    endpoint = SimulatedEndpoint(small_board)
     endpoint.set_bus(latency)
     read = Request(command=command(Region.REGISTERS, write=False), session=NO_SESSION, length=24)
     (content,) = Deframer(64).feed(endpoint.receive(read.encode()))
