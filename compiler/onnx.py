@@ -16,7 +16,7 @@ from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
 from accelc.compiler.onnx_file import one_line, open_model, require_text, tensors
-from accelc.compiler.onnx_infer import Inference
+from accelc.compiler.onnx_infer import Inference, may_step_back
 from accelc.compiler.onnx_node import OPAQUE, UNKNOWN, operator_known, tensor_type
 from accelc.compiler.onnx_skeleton import Skeleton, skeleton, without_weights
 from accelc.compiler.onnx_weights import Weights
@@ -131,6 +131,12 @@ def _check(proto: ModelProto) -> None:
     for value in proto.graph.input:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
             raise ModelError(f"input {value.name!r} has no shape")
+    for node in proto.graph.node:
+        parts = [a.i for a in node.attribute if a.name == "num_outputs" and node.op_type == "Split"]
+        if parts and parts[0] != len(node.output):  # onnx's inference does not survive it
+            raise ModelError(
+                f"Split {node.name!r}: num_outputs is {parts[0]}, it has {len(node.output)} outputs"
+            )
     checked = without_weights(proto)
     for value in checked.graph.output:
         # a shape the exporter left out is inferred later; the checker insists on one
@@ -205,10 +211,11 @@ class _Importer:
 
     def _whole_model_types(self) -> dict[str, onnx.TypeProto]:
         """What onnx infers for the model as a whole, including If, Loop and Scan."""
+        if may_step_back(self.proto.graph, self.inference.known):
+            return {}  # onnx's inference does not survive an empty axis there
         try:
-            inferred = onnx.shape_inference.infer_shapes(
-                self.skeleton.proto, check_type=True, data_prop=True
-            )
+            # without data propagation, which fills tensors of any size a model asks for
+            inferred = onnx.shape_inference.infer_shapes(self.skeleton.proto, check_type=True)
         except (onnx.shape_inference.InferenceError, ValueError) as error:
             raise ModelError(f"the model's types are inconsistent: {one_line(error)}") from None
         return {v.name: v.type for v in (*inferred.graph.value_info, *inferred.graph.output)}

@@ -12,6 +12,17 @@ Types = Mapping[str, TensorType]
 Rule = Callable[[Node, Types], None]
 #: A value larger than this is a mistake in the model: no machine this runs on holds it.
 MAX_VALUE_BYTES = 1 << 40
+#: What NumPy holds.
+MAX_RANK = 64
+#: Largest window, stride, dilation or padding along one axis.
+MAX_EXTENT = 1 << 20
+#: Attributes with an extent, or one per axis.
+_EXTENTS = frozenset(
+    "kernel_shape strides dilations pads output_padding output_shape size max_skip_count"
+    " max_gram_length".split()
+)
+#: Attributes of windows that have one number an axis; ``pads`` has two.
+_PER_AXIS = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
 
 
 def check_node(node: Node, types: Types) -> None:
@@ -20,9 +31,18 @@ def check_node(node: Node, types: Types) -> None:
     Raises:
         ModelError: operands that do not belong together, or a result no memory can hold.
     """
+    for key in _EXTENTS & node.attrs.keys():
+        value = node.attrs[key]
+        found = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(v, int) and abs(v) > MAX_EXTENT for v in found):
+            raise _error(node, f"{key} {list(found)} goes beyond {MAX_EXTENT}")
     rule = _RULES.get(node.op)
     if rule is not None:
         rule(node, types)
+    for name in (*node.inputs, *node.outputs):
+        if name in types and len(types[name].shape) > MAX_RANK:
+            rank = len(types[name].shape)
+            raise _error(node, f"{name!r} has {rank} dimensions, more than {MAX_RANK}")
     for name in node.outputs:
         if name in types and -1 not in types[name].shape:
             found = types[name]
@@ -86,6 +106,7 @@ def _convolution(weights: int, bias: int, transposed: bool = False) -> Rule:
         kernel = tuple(node.attrs.get("kernel_shape", w[2:]))
         if kernel != w[2:]:
             raise _error(node, f"kernel_shape {list(kernel)} is not that of its weights {list(w)}")
+        _axes(node, len(x) - 2)
         if not transposed:
             _window({**node.attrs, "kernel_shape": kernel}, node, x)
 
@@ -95,7 +116,26 @@ def _convolution(weights: int, bias: int, transposed: bool = False) -> Rule:
 def _pool(node: Node, types: Types) -> None:
     x = _shape(node, 0, types)
     if x is not None:
+        _axes(node, len(x) - 2)
         _window(node.attrs, node, x)
+    if node.op == "LpPool" and node.attrs.get("p", 2) < 1:
+        raise _error(node, f"p is {node.attrs['p']}, below 1")
+
+
+def _axes(node: Node, rank: int) -> None:
+    """Check that attributes with a number per spatial axis have one for each, and possible ones."""
+    for key in (*_PER_AXIS, "pads"):
+        found = node.attrs.get(key)
+        if found is None or found == ():
+            continue
+        count = 2 * rank if key == "pads" else rank
+        # ConvTranspose may state the whole shape
+        whole = key == "output_shape" and len(found) == rank + 2
+        if len(found) != count and not whole:
+            raise _error(node, f"{key} {list(found)} has not {count} numbers")
+        least = 0 if key in ("pads", "output_padding", "output_shape") else 1
+        if key != "pads" and min(found) < least:
+            raise _error(node, f"{key} {list(found)} is below {least}")
 
 
 def _window(attrs: Mapping[str, Any], node: Node, x: tuple[int, ...]) -> None:

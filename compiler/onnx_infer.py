@@ -91,6 +91,10 @@ class Inference:
         if node.op == "Range" and all(name in self.known for name in node.inputs):
             return [self._range(node)]
         types = list(guesses)
+        if node.op == "Slice" and not all(is_static(found) for found in types):
+            shape = self.types[node.inputs[0]].shape
+            if 0 in shape and not _steps_forward(node.input(4), self.known):
+                return [TensorType((-1,) * len(shape), self.types[node.inputs[0]].dtype)]
         if self.corrected or not all(is_static(found) for found in types):
             types = infer(node, self.types, self.known, self.opset, types)
         return self._correct(node, types)
@@ -135,6 +139,32 @@ class Inference:
                 self.known[name] = value
 
 
+def _steps_forward(steps: str, known: Mapping[str, Array]) -> bool:
+    """Whether a Slice with these steps never goes from the end to the beginning."""
+    return not steps or steps in known and bool((known[steps] > 0).all())
+
+
+def may_step_back(graph: onnx.GraphProto, known: Mapping[str, Array]) -> bool:
+    """Whether a Slice somewhere in ``graph`` may have a negative step."""
+    known = dict(known)
+    for tensor in graph.initializer:
+        if tensor.name not in known and tensor.ByteSize() < SHAPE_CONSTANT_ELEMS:
+            known[tensor.name] = onnx.numpy_helper.to_array(tensor)
+    for node in graph.node:
+        if node.op_type == "Constant" and node.output and node.attribute:
+            value = node.attribute[0]
+            if value.name == "value" and value.t.ByteSize() < SHAPE_CONSTANT_ELEMS:
+                known[node.output[0]] = onnx.numpy_helper.to_array(value.t)
+        if node.op_type == "Slice" and len(node.input) > 4:
+            if not _steps_forward(node.input[4], known):
+                return True
+        for attribute in node.attribute:
+            bodies = (attribute.g, *attribute.graphs) if attribute.type in (5, 10) else ()
+            if any(may_step_back(body, known) for body in bodies):
+                return True
+    return False
+
+
 def is_static(found: TensorType | None) -> bool:
     return found is not None and -1 not in found.shape
 
@@ -174,7 +204,8 @@ def _with_bodies(
     node: Node, types: Mapping[str, TensorType], opset: int
 ) -> list[TensorType | None] | None:
     """Types of the outputs of If, Loop or Scan: onnx infers them for a whole model only."""
-    if not any(isinstance(value, onnx.GraphProto) for value in node.attrs.values()):
+    bodies = [value for value in node.attrs.values() if isinstance(value, onnx.GraphProto)]
+    if not bodies or any(may_step_back(body, {}) for body in bodies):
         return None
     given = []
     for name in dict.fromkeys(name for name in node.inputs if name):

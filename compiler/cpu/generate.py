@@ -16,6 +16,12 @@ from accelc.compiler.onnx_node import numpy_dtype
 
 #: Larger values are filled when they are needed instead of stored.
 _STORED_ELEMS = 1 << 16
+#: Values that no kernel fills are constants up to this size.
+_DEFINED_ELEMS = 1 << 24
+
+
+def _require_moderate(count: float) -> None:
+    require(count <= _DEFINED_ELEMS, "more elements than are kept as a constant")
 
 
 def _define(plan: Plan, out: str, array: Array) -> None:
@@ -38,6 +44,7 @@ def lower_constant_of_shape(plan: Plan, node: Node) -> None:
 def lower_eye_like(plan: Plan, node: Node) -> None:
     out = node.outputs[0]
     rows, columns = plan.shape(out)
+    _require_moderate(rows * columns)
     _define(plan, out, np.eye(rows, columns, int(node.attrs.get("k", 0))).astype(plan.dtype(out)))
 
 
@@ -47,6 +54,7 @@ def lower_range(plan: Plan, node: Node) -> None:
     wide = np.float64 if dtype.kind not in "iu" else np.int64
     first, end, step = (value.astype(wide) for value in (start, limit, delta))
     count = max(0, math.ceil((end - first) / step))
+    _require_moderate(count)
     _define(plan, node.outputs[0], (first + np.arange(count) * step).astype(dtype))
 
 
@@ -60,6 +68,7 @@ _WINDOWS = {
 
 def lower_window(plan: Plan, node: Node) -> None:
     size = int(plan.needed(node.inputs[0], "size").reshape(-1)[0])
+    _require_moderate(size)
     periodic = bool(node.attrs.get("periodic", 1))
     angle = 2 * np.pi * np.arange(size) / (size if periodic else size - 1)
     total = sum(c * np.cos(angle * n) for n, c in enumerate(_WINDOWS[node.op]))

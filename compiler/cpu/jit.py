@@ -52,7 +52,7 @@ def build_module(
     fingerprint: str,
 ) -> ll.Module:
     """One function a distinct kernel, and one entry a segment that calls them in order."""
-    module = ll.Module(name=plan.graph.name or "accelc")
+    module = ll.Module(name="accelc")  # names of networks may hold anything
     module.triple = target.triple
     mark = ll.GlobalVariable(module, I8, BUILD_PREFIX + fingerprint)
     mark.global_constant = True

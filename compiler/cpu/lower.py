@@ -35,6 +35,7 @@ from accelc.compiler.cpu.sequences import OPERATIONS
 from accelc.compiler.cpu.specialize import structural
 from accelc.compiler.cpu.target import Target, host_target
 from accelc.compiler.graph import Graph, Node, TensorType
+from accelc.compiler.memory_limit import require_memory
 from accelc.compiler.onnx_node import OPAQUE, run
 from accelc.compiler.onnx_weights import release
 from accelc.isa.errors import AccelcError, ModelError, UnsupportedOpError
@@ -74,8 +75,12 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
         NotNative: there is no native kernel; the plan is then as before.
     """
     node = nodes[-1]
-    mark, aliases = len(plan.steps), dict(plan.aliases)
+    mark, aliases = len(plan.steps), len(plan.aliases)
     plan.current = node.name
+    for name in node.outputs:
+        if name and -1 not in plan.shape(name):
+            size = plan.size(name) * plan.dtype(name).itemsize
+            require_memory(size, f"{node.op} {node.name!r}")
     try:
         if widened(plan, nodes):
             pass
@@ -89,7 +94,8 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
             raise NotNative(f"no kernel for {node.op}")
     except NotNative:
         del plan.steps[mark:]
-        plan.aliases = aliases
+        while len(plan.aliases) > aliases:
+            plan.aliases.popitem()
         raise
 
 
@@ -129,7 +135,13 @@ def widened(plan: Plan, nodes: Sequence[Node]) -> bool:
 def supports(node: Node, graph: Graph) -> bool:
     """Whether ``node`` of ``graph`` runs without ``onnx.reference``, as far as can be told before
     its inputs are there."""
-    plan = Plan(graph, host_target())
+    names = {name for name in (*node.inputs, *node.outputs) if name}
+    alone = graph.with_(
+        nodes=(node,),
+        types={name: graph.types[name] for name in names if name in graph.types},
+        constants={name: graph.constants[name] for name in names if name in graph.constants},
+    )
+    plan = Plan(alone, host_target())
     try:
         lower_part(plan, [node])
     except UnsupportedOpError:
@@ -321,7 +333,7 @@ def lower_body(plan: Plan, node: Node) -> bool:
     if body is None:
         return False
     body = folded(body)
-    mark, aliases, depth = len(plan.steps), dict(plan.aliases), f"%b{len(plan.types)}/"
+    mark, aliases, depth = len(plan.steps), len(plan.aliases), f"%b{len(plan.types)}/"
     actual = {f"i{number}": name for number, name in enumerate(node.inputs) if name}
     actual |= {f"o{number}": name for number, name in enumerate(node.outputs) if name}
 
@@ -352,5 +364,6 @@ def lower_body(plan: Plan, node: Node) -> bool:
         done = False
     if not done:
         del plan.steps[mark:]
-        plan.aliases = aliases
+        while len(plan.aliases) > aliases:
+            plan.aliases.popitem()
     return done

@@ -234,7 +234,7 @@ def test_node_cases_of_onnx_are_read_and_optimized() -> None:
         (("Conv", {"group": 4}), [(8, 1, 3, 3)], "cannot form 4 groups"),
         (("Conv", {"kernel_shape": [5, 5]}), [(8, 6, 3, 3)], "kernel_shape [5, 5]"),
         (("Conv", {}), [(8, 6, 3, 3), (7,)], "bias is [7], not [8]"),
-        (("Conv", {"pads": [1, 2**40, 1, 1]}), [(8, 6, 3, 3)], "'y' has the shape"),
+        (("Conv", {"pads": [1, 2**40, 1, 1]}), [(8, 6, 3, 3)], "goes beyond 1048576"),
         (("ConvTranspose", {}), [(8, 6, 3, 3)], "its weights need 8"),
         (("Conv", {}), [(8, 6, 10, 3)], "its window [10, 3] is larger"),
         (("MaxPool", {"kernel_shape": [2, 12], "pads": [0, 1, 0, 1]}), [], "larger"),
