@@ -66,14 +66,15 @@ def emit_softmax(k: Kernel, s: Softmax) -> None:
             return [totals[0] + value]
 
         (total,) = accumulate(k, s.extent, lanes, lambda n: [k.value(0, dtype, n)], power, add)
-        rest = functions.log(total) if s.log else total
+        # one division a line instead of one an element
+        rest = functions.log(total) if s.log else 1.0 / total
 
         def each(i: Index, n: int, _: tuple[Val, ...]) -> list[Val]:
             at = k.iadd(base, i)
             if s.log:
                 k.store(load(i, n) - k.splat(largest, n) - k.splat(rest, n), out, at)
             else:
-                k.store(k.load(out, dtype, at, n) / k.splat(rest, n), out, at)
+                k.store(k.load(out, dtype, at, n) * k.splat(rest, n), out, at)
             return []
 
         # the line is rewritten in place: no strip may overlap another
@@ -98,11 +99,11 @@ def emit_softmax(k: Kernel, s: Softmax) -> None:
                 lambda i, t: t + functions.exp(load(i) - largest),
                 [k.value(0, dtype, n)],
             )
-            rest = functions.log(total) if s.log else total
+            rest = functions.log(total) if s.log else 1.0 / total
 
             def write(i: Index) -> None:
                 value = load(i) - largest
-                k.store(value - rest if s.log else functions.exp(value) / rest, out, at(i))
+                k.store(value - rest if s.log else functions.exp(value) * rest, out, at(i))
 
             k.loop(s.extent, write)
 
