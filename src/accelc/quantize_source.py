@@ -48,13 +48,14 @@ def import_source(text: str) -> Callable[[], Any]:
         InputError: there is no such module or function.
     """
     module, _, function = text.partition(":")
-    sys.path.insert(0, ".")
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
     try:
         found = getattr(importlib.import_module(module), function)
     except Exception as error:  # whatever the user's module does when it is imported
         raise InputError(f"cannot import {text}: {type(error).__name__}: {error}") from error
     finally:
-        sys.path.remove(".")
+        sys.path.remove(here)
     if not callable(found):
         raise InputError(f"{text} is no function that returns samples")
     return found
