@@ -51,8 +51,8 @@ def begin(opcode: Opcode) -> str:
     .fields {opcode.name}
     {opcode.name.lower()}:
         ld #{words}                     ; every word behind the last used one is zero
-        j tail illegal
         ld word0
+        j tail illegal                  ; of the number, not of word 0
         and #{0xF000 | own << 4 | own << 8:#x}      ; reserved, and the own unit's tokens
         jn zero illegal
         {last}

@@ -66,8 +66,8 @@ def _load(config: AccelConfig) -> str:
         ld depths^x
         st depth
         ld #12                          ; is there any padding?
-        j tail padded
         ldh word11
+        j tail padded                   ; of the number, not of word 11
         ext 11 #0
         jn zero padded
         getraw row

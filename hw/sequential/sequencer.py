@@ -13,7 +13,7 @@ from accelc.hw.sequential.words import WORDS, Condition, Device, Operation
 WORD_BITS = 16
 _ADDRESS_BITS = ceil_log2(WORDS)
 #: Conditions that depend on A or the carry, which the operation before may have changed.
-_LATE = (Condition.ALWAYS, Condition.ZERO, Condition.CARRY, Condition.TAIL)
+_LATE = (Condition.ALWAYS, Condition.ZERO, Condition.CARRY)
 _NEVER = 1 << 15 | 1 << 14
 
 
@@ -146,7 +146,6 @@ class Sequencer(wiring.Component):
         late: dict[Condition, Value] = {
             Condition.ZERO: ~a.any(),
             Condition.CARRY: carry,
-            Condition.TAIL: self.conditions[Condition.TAIL],
         }
         assert {*late, Condition.ALWAYS} == set(_LATE)
         early = [

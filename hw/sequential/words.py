@@ -141,7 +141,8 @@ class Condition(enum.IntEnum):
     MOMENT = 9
     START = 10
     ABORT = 11
-    #: A word of the instruction at or behind the number in A was not zero.
+    #: A word of the instruction at or behind the number in A, as it was an operation ago, was not
+    #: zero.
     TAIL = 12
 
 
