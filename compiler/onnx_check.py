@@ -19,7 +19,7 @@ MAX_EXTENT = 1 << 20
 #: Attributes with an extent, or one per axis.
 _EXTENTS = frozenset(
     "kernel_shape strides dilations pads output_padding output_shape size max_skip_count"
-    " max_gram_length".split()
+    " max_gram_length sampling_ratio blocksize".split()
 )
 #: Attributes of windows that have one number an axis; ``pads`` has two.
 _PER_AXIS = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
@@ -44,6 +44,8 @@ def check_node(node: Node, types: Types) -> None:
             rank = len(types[name].shape)
             raise _error(node, f"{name!r} has {rank} dimensions, more than {MAX_RANK}")
     for name in node.outputs:
+        if name in types and min(types[name].shape, default=0) < -1:
+            raise _error(node, f"its result {name!r} has the shape {list(types[name].shape)}")
         if name in types and -1 not in types[name].shape:
             found = types[name]
             if prod(found.shape) * found.dtype.itemsize > MAX_VALUE_BYTES:
@@ -144,6 +146,25 @@ def _window(attrs: Mapping[str, Any], node: Node, x: tuple[int, ...]) -> None:
         raise _error(node, f"its window {kernel} is larger than its padded input {list(x)}")
 
 
+def _recurrent(gates: int) -> Rule:
+    """The rule of a recurrent layer whose weights hold ``gates`` matrices a direction."""
+
+    def rule(node: Node, types: Types) -> None:
+        w, r, bias = (_shape(node, index, types) for index in (1, 2, 3))
+        if w is None or r is None:
+            return
+        if len(w) != 3 or len(r) != 3:
+            raise _error(node, f"its weights are {list(w)} and {list(r)}, not of three dimensions")
+        directions = 2 if node.attrs.get("direction", "forward") == "bidirectional" else 1
+        hidden = node.attrs.get("hidden_size", r[2])
+        if hidden < 1 or w[:2] != (directions, gates * hidden) or r != (*w[:2], hidden):
+            raise _error(node, f"weights {list(w)} and {list(r)} do not fit hidden_size {hidden}")
+        if bias is not None and bias != (directions, 2 * gates * hidden):
+            raise _error(node, f"its bias is {list(bias)}, not {[directions, 2 * gates * hidden]}")
+
+    return rule
+
+
 def _gemm(node: Node, types: Types) -> None:
     a, b, c = (_shape(node, index, types) for index in range(3))
     if a is None or b is None or c is None:
@@ -162,6 +183,9 @@ _RULES: dict[str, Rule] = {
     "ConvInteger": _convolution(1, 4),
     "QLinearConv": _convolution(3, 8),
     "ConvTranspose": _convolution(1, 2, transposed=True),
+    "RNN": _recurrent(1),
+    "GRU": _recurrent(3),
+    "LSTM": _recurrent(4),
     "Gemm": _gemm,
     "MaxPool": _pool,
     "AveragePool": _pool,

@@ -68,6 +68,10 @@ _STEPWISE = ("Softmax", "LogSoftmax")
 MOVES = frozenset((*move.LOWERINGS, *points.MOVES, *generate.LOWERINGS, "OneHot"))
 
 
+#: What lowering meets in nodes whose attributes do not go together in ways nobody thought of.
+_NONSENSE = (ArithmeticError, IndexError, KeyError, TypeError, ValueError)
+
+
 def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
     """Append the kernel calls of one node, or of one chain of elementwise nodes.
 
@@ -92,11 +96,14 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
             lowering(plan, node)
         else:
             raise NotNative(f"no kernel for {node.op}")
-    except NotNative:
+    except (NotNative, *_NONSENSE) as error:
         del plan.steps[mark:]
         while len(plan.aliases) > aliases:
             plan.aliases.popitem()
-        raise
+        if isinstance(error, NotNative):
+            raise
+        # attributes no kernel makes sense of; the reference says what is wrong with them
+        raise NotNative(f"{type(error).__name__}: {error}") from error
 
 
 def widened(plan: Plan, nodes: Sequence[Node]) -> bool:
