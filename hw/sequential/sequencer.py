@@ -159,17 +159,13 @@ class Sequencer(wiring.Component):
             is_late.eq(Cat(word1[10:14] == condition for condition in late).any()),
             returns.eq(~word1[15] & ~word1[14] & word1[13] & word1[10]),
         ]
-        with m.If(valid1 & ~taken):
-            jumps_early = word1[15] & ~is_late & (Array(early)[word1[10:14]] ^ word1[14])
-            m.d.sync += early2.eq(jumps_early | returns)
-            m.d.sync += [
-                asked.eq(word1[15] & (word1[10:14] == condition))
-                for condition, asked in asks.items()
-            ]
-        with m.Else():
-            m.d.sync += [register.eq(0) for register in (early2, *asks.values())]
+        jumps_early = word1[15] & ~is_late & (Array(early)[word1[10:14]] ^ word1[14])
+        m.d.sync += early2.eq(jumps_early | returns)
+        m.d.sync += [
+            asked.eq(word1[15] & (word1[10:14] == condition)) for condition, asked in asks.items()
+        ]
         jumps_late = [asks[condition] & (value ^ word2[14]) for condition, value in late.items()]
-        m.d.comb += taken.eq(early2 | Cat(jumps_late).any())
+        m.d.comb += taken.eq(valid2 & (early2 | Cat(jumps_late).any()))
         m.d.sync += pc.eq(Mux(taken, Mux(is_jump, word2[:TARGET_BITS], a[:TARGET_BITS]), pc + 1))
 
         # Stores, and those of others in between.
