@@ -211,8 +211,12 @@ class _Importer:
 
     def _whole_model_types(self) -> dict[str, onnx.TypeProto]:
         """What onnx infers for the model as a whole, including If, Loop and Scan."""
-        if may_step_back(self.proto.graph, self.inference.known):
-            return {}  # onnx's inference does not survive an empty axis there
+        graph = self.proto.graph
+        if any(node.op_type == "Slice" for node in graph.node) or may_step_back(
+            graph, self.inference.known
+        ):
+            # onnx's inference does not survive impossible sizes there; node by node they are found
+            return {}
         try:
             # without data propagation, which fills tensors of any size a model asks for
             inferred = onnx.shape_inference.infer_shapes(self.skeleton.proto, check_type=True)

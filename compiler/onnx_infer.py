@@ -95,6 +95,8 @@ class Inference:
             shape = self.types[node.inputs[0]].shape
             if 0 in shape and not _steps_forward(node.input(4), self.known):
                 return [TensorType((-1,) * len(shape), self.types[node.inputs[0]].dtype)]
+        if not all(is_static(found) for found in types):
+            types = _with_bodies(node, self.types, self.opset) or types
         if self.corrected or not all(is_static(found) for found in types):
             types = infer(node, self.types, self.known, self.opset, types)
         return self._correct(node, types)
@@ -184,8 +186,6 @@ def specialize(graph: Graph, inputs: Mapping[str, TensorType]) -> Graph:
     for node in graph.nodes:
         old = [graph.types.get(name) if name else None for name in node.outputs]
         guesses = [found if is_static(found) else None for found in old]
-        if not all(found for found, name in zip(guesses, node.outputs, strict=True) if name):
-            guesses = _with_bodies(node, inference.types, graph.opset) or guesses
         # a shape that was open is inferred afresh; what was fixed stays as the model states it
         inference.add(node, guesses, graph.types.get)
     types = {
