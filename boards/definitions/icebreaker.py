@@ -36,7 +36,7 @@ ICEBREAKER = Board(
         add=False,
         lut=False,
     ),
-    clock_hz=30_000_000,
+    clock_hz=40_500_000,
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.SPRAM, nbytes=128 << 10),
         buffered=True,
