@@ -61,7 +61,8 @@ def check(model: onnx.ModelProto, *feeds: dict[str, Array]) -> Any:
         ours = session.run(given)
         for (name, found), wanted in zip(ours.items(), reference.run(None, given), strict=True):
             assert (np.shape(found), found.dtype) == (np.shape(wanted), wanted.dtype), name
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=name)
+            want = np.asarray(wanted)
+            np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5, err_msg=name)
     return session
 
 

@@ -50,6 +50,7 @@ def demo(config: str | None, images: int, output: Path) -> int:
       accelc demo --config 1x8x8
     """
     import accelc
+    from accelc.report import compile_report
 
     if not (MODELS / MODEL).is_file():
         raise InputError(
@@ -63,7 +64,7 @@ def demo(config: str | None, images: int, output: Path) -> int:
     artifact.save(output)
     for text in artifact.model.graph.notes:
         console.note(text)
-    console.show(*compile_summary(artifact, output))
+    console.show(*compile_summary(artifact, compile_report(artifact), output))
     console.show("the RTL's first run builds its Verilated model, about a minute")
     sessions = open_sessions(output, ("functional", "rtl"))
     labelled = read_labelled(MODELS / DATA, sessions[0].inputs, None)

@@ -30,7 +30,7 @@ def suite(kinds: tuple[str, ...], pattern: str, device: str, listed: bool, as_js
     from accelc import suite as tests
     from accelc.isa.errors import InputError
 
-    chosen = [kind for kind in tests.KINDS if not kinds or kind in kinds]
+    chosen: list[tests.Kind] = [kind for kind in tests.KINDS if not kinds or kind in kinds]
     if unknown := sorted(set(kinds) - set(tests.KINDS)):
         raise InputError(f"there is no kind {unknown[0]!r}; there are {', '.join(tests.KINDS)}")
     outcomes: list[tests.Outcome] = []

@@ -99,7 +99,7 @@ def chain(count: int) -> Graph:
     nodes: list[Node] = []
     types = {"x": TensorType((3, 3), F32)}
     constants: dict[str, np.ndarray] = {
-        "c": np.float32([0.5, -1, 2]),
+        "c": np.array([0.5, -1, 2], np.float32),
         "s": np.array([3, 3], np.int64),
     }
     value = "x"
