@@ -150,7 +150,8 @@ def may_step_back(graph: onnx.GraphProto, known: Mapping[str, Array]) -> bool:
     """Whether a Slice somewhere in ``graph`` may have a negative step."""
     known = dict(known)
     for tensor in graph.initializer:
-        if tensor.name not in known and tensor.ByteSize() < SHAPE_CONSTANT_ELEMS:
+        inside = tensor.data_location != onnx.TensorProto.EXTERNAL
+        if tensor.name not in known and inside and tensor.ByteSize() < SHAPE_CONSTANT_ELEMS:
             known[tensor.name] = onnx.numpy_helper.to_array(tensor)
     for node in graph.node:
         if node.op_type == "Constant" and node.output and node.attribute:

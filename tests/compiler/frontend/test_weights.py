@@ -115,6 +115,10 @@ def test_constants_within_the_model_stay_there(tmp_path: Path) -> None:
         assert isinstance(mapping(graph.constants[name]), mmap.mmap)
         assert np.array_equal(graph.constants[name], array)
     assert read_model(path).SerializeToString() == model.SerializeToString()
+    session = accelc.load(accelc.compile(path, target="cpu"), "cpu")
+    x = matrix(rows, 3)[:2]
+    wanted = x @ arrays["a"] @ arrays["b"]
+    np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-3, atol=1e-2)
     link = tmp_path / "folder" / "link.onnx"
     link.parent.mkdir()
     link.symlink_to(path)
