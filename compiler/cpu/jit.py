@@ -19,6 +19,8 @@ SEGMENT_SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
 PREFIX = "accelc_segment_"
+#: Kernel calls in one function; LLVM's passes take more than linear time in what is longer.
+CALLS_A_FUNCTION = 500
 #: Followed by a fingerprint: a symbol that only objects of one layout and processor define.
 BUILD_PREFIX = "accelc_build_"
 
@@ -58,23 +60,51 @@ def build_module(
     mark.global_constant = True
     mark.initializer = ll.Constant(I8, 1)
     kernels: dict[Hashable, ll.Function] = {}
+    kind = ll.FunctionType(ll.VoidType(), [POINTER] * 4)
     for number, calls in enumerate(segments):
-        entry = ll.Function(
-            module, ll.FunctionType(ll.VoidType(), [POINTER] * 4), f"{PREFIX}{number}"
-        )
-        pointers = Pointers(entry, locations)
-        for call in calls:
-            function = kernels.get(call.key)
-            if function is None:
-                name = f"k{len(kernels)}_{call.emit.__name__}"
-                kernel = Kernel(module, name, len(call.reads) + len(call.writes), target)
-                call.emit(kernel, call.params)
-                kernel.finish()
-                function = kernels[call.key] = kernel.function
-            names = (*call.reads, *call.writes)
-            pointers.b.call(function, [pointers.of(plan.root(name)) for name in names])
-        pointers.b.ret_void()
+        name = f"{PREFIX}{number}"
+        parts = [
+            _part(kernels, plan, batch, locations, target, ll.Function(module, kind, f"{name}_{k}"))
+            for k, batch in enumerate(batched(calls))
+        ]
+        entry = ll.Function(module, kind, name)
+        builder = ll.IRBuilder(entry.append_basic_block("entry"))
+        for part in parts:
+            builder.call(part, entry.args)
+        builder.ret_void()
     return module
+
+
+def batched(calls: Sequence[KernelCall]) -> list[Sequence[KernelCall]]:
+    """``calls`` in runs of ``CALLS_A_FUNCTION``."""
+    starts = range(0, len(calls), CALLS_A_FUNCTION)
+    return [calls[start : start + CALLS_A_FUNCTION] for start in starts]
+
+
+def _part(
+    kernels: dict[Hashable, ll.Function],
+    plan: Plan,
+    calls: Sequence[KernelCall],
+    locations: Mapping[str, Location],
+    target: Target,
+    part: ll.Function,
+) -> ll.Function:
+    """``part`` with the calls of kernels as its body; kernels that are new are generated."""
+    part.linkage = "internal"
+    part.attributes.add("noinline")
+    pointers = Pointers(part, locations)
+    for call in calls:
+        function = kernels.get(call.key)
+        if function is None:
+            name = f"k{len(kernels)}_{call.emit.__name__}"
+            kernel = Kernel(part.module, name, len(call.reads) + len(call.writes), target)
+            call.emit(kernel, call.params)
+            kernel.finish()
+            function = kernels[call.key] = kernel.function
+        names = (*call.reads, *call.writes)
+        pointers.b.call(function, [pointers.of(plan.root(name)) for name in names])
+    pointers.b.ret_void()
+    return part
 
 
 def compile_object(module: ll.Module, target: Target) -> bytes:
