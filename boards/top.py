@@ -10,6 +10,7 @@ from accelc.boards.link.uart import Uart
 from accelc.boards.memory.buffer import BusBuffer
 from accelc.boards.memory.memory import board_memory
 from accelc.boards.memory.pins import SdramPins
+from accelc.boards.memory.whole_beats import WholeBeats
 from accelc.boards.mlperf.port import MlperfPort
 from accelc.boards.mlperf.protocol import BAUD as MLPERF_BAUD
 from accelc.hw.axi import Axi4, Axi4Lite
@@ -147,6 +148,12 @@ class BoardTop(wiring.Component):
             m.d.comb += [mlperf.enable.eq(handed), mlperf.rx.eq(self.rx)]
             with m.If(handed):
                 m.d.comb += [self.tx.eq(mlperf.tx), link.line_break.eq(mlperf.line_break)]
+
+        # The core writes whole beats, the hosts bytes.
+        if not board.memory.masks:
+            m.submodules.whole_beats = whole_beats = WholeBeats(config)
+            connect(m, host_memory, whole_beats.i)
+            host_memory = whole_beats.o
 
         # The memory belongs to the core while it runs; it is busy until its bus is at rest, and
         # the hosts do not touch the memory from start to end of a run.
