@@ -38,14 +38,8 @@ class Result:
 
 
 @pytest.fixture
-def accelc(capfd: pytest.CaptureFixture[str]) -> Any:
-    def call(*arguments: object) -> Result:
-        capfd.readouterr()
-        code = run([str(argument) for argument in arguments])
-        out, err = capfd.readouterr()
-        return Result(code, out, err)
-
-    return call
+def accelc(command: Any) -> Any:
+    return lambda *arguments: Result(*command(*arguments))
 
 
 def assert_one_error(result: Result, code: ExitCode, *parts: str) -> None:

@@ -11,7 +11,6 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from accelc.command.main import run
 from accelc.isa.config import PRESETS
 from accelc.layer_diff import Bounds, as_json, differences, first_outside
 from accelc.trace import Model, Tensor
@@ -77,18 +76,6 @@ def network(path: Path, *, quantized: bool, dtype: Any = np.uint8) -> Path:
 @pytest.fixture
 def quantized(tmp_path: Path) -> Path:
     return network(tmp_path / "int8.onnx", quantized=True)
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run the command line; its exit code, stdout and stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(code), captured.out, captured.err
-
-    return call
 
 
 def silent(_: str) -> None:

@@ -4,25 +4,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from accelc.command.main import run
 from accelc.compiler.passes.table import BY_NAME, ORDER
 
 MODEL = Path(__file__).parents[1] / "models" / "digits_resnet8_int8.onnx"
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run the command line; its exit code, stdout and stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(code), captured.out, captured.err
-
-    return call
 
 
 def test_the_table_names_every_pass_and_rule(command: Command) -> None:

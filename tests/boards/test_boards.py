@@ -10,20 +10,9 @@ import pytest
 from accelc.boards.board import Board, BoardMemory, Family, OnChip, OnChipKind
 from accelc.boards.build.wrapper import clock_settings
 from accelc.boards.registry import BOARDS, find
-from accelc.command.main import ExitCode, run
+from accelc.command.main import ExitCode
 from accelc.configuration import read, resolve
 from accelc.isa.errors import ConfigError
-
-
-@pytest.fixture
-def accelc(capfd: pytest.CaptureFixture[str]) -> Any:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = run([str(argument) for argument in arguments])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
@@ -93,14 +82,14 @@ def test_memory_has_rules() -> None:
         BoardMemory(on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=5000))
 
 
-def test_boards_as_table_and_json(accelc: Any) -> None:
-    code, out, err = accelc("boards")
+def test_boards_as_table_and_json(command: Any) -> None:
+    code, out, err = command("boards")
     assert code == 0 and err == ""
     for board in BOARDS.values():
         line = next(line for line in out.splitlines() if line.split()[:1] == [board.name])
         assert f" {board.config.macs_per_cycle} " in line
         assert f" {board.clock_hz / 1e6:g} " in line
-    code, out, err = accelc("boards", "--json")
+    code, out, err = command("boards", "--json")
     entries = {entry["name"]: entry for entry in json.loads(out)}
     assert code == 0 and list(entries) == list(BOARDS)
     entry = entries["ulx3s-85f"]
@@ -110,15 +99,15 @@ def test_boards_as_table_and_json(accelc: Any) -> None:
     assert entry["gops"] == pytest.approx(2 * board.config.macs_per_cycle * board.clock_hz / 1e9)
 
 
-def test_build_refuses_before_it_works(accelc: Any, tmp_path: Path) -> None:
-    code, _, err = accelc("build", "--board", "icestick", "-o", tmp_path)
+def test_build_refuses_before_it_works(command: Any, tmp_path: Path) -> None:
+    code, _, err = command("build", "--board", "icestick", "-o", tmp_path)
     assert code == ExitCode.USER_ERROR and "no board 'icestick'" in err
-    code, _, err = accelc("build", "--board", "icebreaker", "-o", tmp_path, "--clock", 40)
+    code, _, err = command("build", "--board", "icebreaker", "-o", tmp_path, "--clock", 40)
     assert code == ExitCode.USER_ERROR and "40.5" in err
     file = tmp_path / "file"
     file.touch()
-    code, _, err = accelc("build", "--board", "icebreaker", "-o", file)
+    code, _, err = command("build", "--board", "icebreaker", "-o", file)
     assert code == ExitCode.USER_ERROR and str(file) in err
-    code, _, err = accelc("build", "--board", "icebreaker", "-o", tmp_path, "--config", "nothing")
+    code, _, err = command("build", "--board", "icebreaker", "-o", tmp_path, "--config", "nothing")
     assert code == ExitCode.USER_ERROR and "nothing" in err
     assert list(tmp_path.iterdir()) == [file]

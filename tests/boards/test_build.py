@@ -25,7 +25,7 @@ from accelc.boards.build.synthesis import TooLargeError
 from accelc.boards.build.tools import YOSYS, FoundTool, Tool, find_tool
 from accelc.boards.memory.pins import SdramPins
 from accelc.boards.registry import BOARDS, find
-from accelc.command.main import ExitCode, run
+from accelc.command.main import ExitCode
 from accelc.hw.verilog import without_empty_contents
 from accelc.isa.errors import ConfigError, DoesNotFitError, TimingError, ToolError
 
@@ -297,15 +297,12 @@ def test_memory_contents_stay_and_zeros_go() -> None:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+def command(monkeypatch: pytest.MonkeyPatch, command: Any) -> Any:
     """`accelc build`, with a small top in place of the accelerator."""
 
     def call(*arguments: object, top: Any = Echo) -> tuple[int, str, str]:
         monkeypatch.setattr("accelc.boards.build.board.board_top", top)
-        capfd.readouterr()
-        code = run(["build", *(str(argument) for argument in arguments)])
-        out, err = capfd.readouterr()
-        return code, out, err
+        return command("build", *arguments)
 
     return call
 
