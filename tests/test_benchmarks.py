@@ -1,6 +1,5 @@
 """The benchmark networks compile and compute, and the benchmark reports what it promises."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -15,16 +14,6 @@ from accelc.inputs import random_inputs
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def networks() -> Any:
-    spec = importlib.util.spec_from_file_location("networks", BENCHMARKS / "networks.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["networks"] = module  # where its dataclass looks for its own names
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(("name", "gmacs"), [("resnet18", 1.8141), ("mobilenetv1", 0.5688)])

@@ -1,9 +1,7 @@
 """A vendor's matrix array against the portable one, cycle by cycle; a small board; networks."""
 
 import ctypes
-import importlib.util
 import random
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -151,17 +149,6 @@ def small_board() -> Board:
     config = replace(find("icebreaker").config, name="small")
     name = "small on ulx3s-25f"
     return replace(find("ulx3s-25f"), name=name, config=config, mlperf=False, options={})
-
-
-@pytest.fixture(scope="session")
-def networks() -> ModuleType:
-    """benchmarks/networks.py, which builds networks layer by layer."""
-    path = Path(__file__).parents[2] / "benchmarks" / "networks.py"
-    spec = importlib.util.spec_from_file_location("networks", path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules["networks"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Whole networks: what quantization costs, what is left float, what onnxruntime makes of it."""
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,15 +21,9 @@ MakeModel = Callable[..., ModelProto]
 
 
 @pytest.fixture(scope="module")
-def scenes() -> Any:
+def scenes(load_script: Callable[[str], Any]) -> Any:
     """The training script of the residual network, which makes its data."""
-    path = MODELS / "resnet8_train.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("models/resnet8_train.py")
 
 
 def digits_calibration(count: int = 128) -> np.ndarray:

@@ -1,8 +1,6 @@
 """The timing model against the Verilated core: whole networks layer by layer, and its own rules."""
 
-import importlib.util
 import shutil
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -32,17 +30,6 @@ needs_rtl = pytest.mark.skipif(
 )
 
 
-def networks() -> ModuleType:
-    """The benchmark's networks; benchmarks/ is no package."""
-    spec = importlib.util.spec_from_file_location("networks", ROOT / "benchmarks" / "networks.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look their own module up.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def program_of(model: object, config: AccelConfig = REFERENCE) -> Program:
     compiled = compile_model(model, target="vta", config=config)  # pyright: ignore
     (program,) = [step.program for step in compiled.steps if step.program is not None]
@@ -61,8 +48,8 @@ def prediction(program: Program, memory: MemoryModel | None = None) -> Counters:
 @pytest.mark.rtl
 @needs_rtl
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv1"])
-def test_every_layer_within_five_percent(name: str) -> None:
-    program = program_of(networks().NETWORKS[name](224))
+def test_every_layer_within_five_percent(networks: ModuleType, name: str) -> None:
+    program = program_of(networks.NETWORKS[name](224))
     device = RtlDevice(program.config)
     device.load(program)
     measured, predicted = device.run(program), prediction(program)
