@@ -6,21 +6,21 @@ from accelc.isa.config import AccelConfig
 
 
 class Ring:
-    """Rows ``start`` to ``stop`` handed out in a circle: the oldest is overwritten next."""
+    """``depth`` rows handed out in a circle: the oldest is overwritten next."""
 
-    def __init__(self, start: int, stop: int) -> None:
-        self.start, self.stop = start, stop
-        self._next = start
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self._next = 0
         self._live: dict[Block, tuple[int, int]] = {}
 
     def place(self, rows: int) -> int | None:
         """First row of a free run of ``rows`` rows, or None; does not take it."""
         gaps: list[tuple[int, int]] = []
-        row = self.start
+        row = 0
         for first, last in sorted(self._live.values()):
             gaps.append((row, first))
             row = max(row, last)
-        gaps.append((row, self.stop))
+        gaps.append((row, self.depth))
         for first, last in gaps:
             if max(first, self._next) + rows <= last:
                 return max(first, self._next)
@@ -39,41 +39,20 @@ class Ring:
 
 
 class Scratchpads:
-    """All scratchpads of a configuration; ``acc`` is a ring for each of its banks.
-
-    A sequential core has one bank: nobody empties it while it is being filled.
-    """
+    """All scratchpads of a configuration, one ring each."""
 
     def __init__(self, config: AccelConfig) -> None:
-        self._rings: dict[Space, list[Ring]] = {
-            space: [Ring(0, depth(space, config))]
-            for space in Space
-            if space not in (Space.ACC, Space.MEMORY)
+        self._rings = {
+            space: Ring(depth(space, config)) for space in Space if space is not Space.MEMORY
         }
-        bank = config.acc_rows // 2
-        self._rings[Space.ACC] = (
-            [Ring(0, config.acc_rows)]
-            if config.sequential
-            else [Ring(0, bank), Ring(bank, 2 * bank)]
-        )
-        self._owner: dict[Block, Ring] = {}
-        self._turn = 0
 
     def try_take(self, block: Block) -> bool:
         """Place ``block`` if a free run is long enough."""
-        rings = self._rings[block.space]
-        if len(rings) == 2:
-            # alternate: the matrix unit fills one bank while the vector unit empties the other
-            rings = [rings[self._turn], rings[1 - self._turn]]
-        for ring in rings:
-            row = ring.place(block.rows)
-            if row is not None:
-                ring.take(block, row)
-                self._owner[block] = ring
-                if block.space is Space.ACC:
-                    self._turn = 1 - self._rings[Space.ACC].index(ring)
-                return True
-        return False
+        ring = self._rings[block.space]
+        row = ring.place(block.rows)
+        if row is not None:
+            ring.take(block, row)
+        return row is not None
 
     def free(self, block: Block) -> None:
-        self._owner.pop(block).free(block)
+        self._rings[block.space].free(block)

@@ -39,8 +39,7 @@ class AluUnit(wiring.Component):
 
     A sequencer issues one read a cycle; a pipeline that never waits does the rest. With
     ``source = vin`` a chunk takes ``n_ky * n_kx`` cycles, and one more with ``add``, because
-    ``vin`` has one read port; with ``source = acc`` it takes one, and more when the matrix unit
-    reads the same accumulator bank.
+    ``vin`` has one read port; with ``source = acc`` it takes one.
 
     Throughput as above, about 4 cycles lost between instructions. Two instructions at most are in
     the pipeline, so that of instructions with fewer reads than it has stages two take as long as
@@ -59,8 +58,6 @@ class AluUnit(wiring.Component):
     held : ``Out(1)``
         An instruction that was taken is being looked at; without ``config.lookahead``, where it
         lies at ``i``, whose payload must stay as it was.
-    stall : ``Out(1)``
-        A row waited for its accumulator bank.
     acc_read, vin_read, prm_read, out_write : ``Out``
         Scratchpad ports; reads take two cycles.
     lut_write : ``In(ScratchWrite)``
@@ -72,7 +69,6 @@ class AluUnit(wiring.Component):
     busy: Signal
     error: Signal
     held: Signal
-    stall: Signal
     acc_read: wiring.PureInterface
     vin_read: wiring.PureInterface
     prm_read: wiring.PureInterface
@@ -91,7 +87,6 @@ class AluUnit(wiring.Component):
                 "busy": Out(1),
                 "error": Out(4),
                 "held": Out(1),
-                "stall": Out(1),
                 "acc_read": Out(AccChunkRead(config)),
                 "vin_read": Out(VinRead(config)),
                 "prm_read": Out(PrmRead(config)),
@@ -166,13 +161,11 @@ class AluUnit(wiring.Component):
         m.d.comb += [
             self.acc_read.en.eq(reads.acc_en & running),
             self.acc_read.addr.eq(reads.acc_addr),
-            reads.acc_ready.eq(self.acc_read.ready),
             reads.enable.eq(running),
             self.vin_read.en.eq(reads.vin_en),
             self.vin_read.addr.eq(reads.vin_addr),
             self.prm_read.en.eq(reads.prm_en),
             self.prm_read.addr.eq(reads.prm_addr),
-            self.stall.eq(self.acc_read.en & ~self.acc_read.ready),
         ]
         with m.If(reads.out_of_range & running):
             m.d.sync += [self.error.eq(ErrorCode.ROW_OUT_OF_RANGE), running.eq(0)]
@@ -311,9 +304,8 @@ class ReadSequencer(wiring.Component):
     i : ``In(stream.Signature({"empty": 1, "bank": 1, "fields": ALU}))``
     enable : ``In(1)``
         0 stops issuing.
-    acc_en, acc_addr, acc_ready : ``Out``, ``Out``, ``In``
-        As :func:`accelc.hw.scratchpad.AccChunkRead` has them.
-    vin_en, vin_addr, prm_en, prm_addr : ``Out``
+    acc_en, acc_addr, vin_en, vin_addr, prm_en, prm_addr : ``Out``
+        As the scratchpads' read ports have them.
     dst_addr : ``Out``
         Destination of the chunk, with ``issue``.
     issue : ``Out(ISSUE)``
@@ -327,7 +319,6 @@ class ReadSequencer(wiring.Component):
     enable: Signal
     acc_en: Signal
     acc_addr: Signal
-    acc_ready: Signal
     vin_en: Signal
     vin_addr: Signal
     prm_en: Signal
@@ -349,7 +340,6 @@ class ReadSequencer(wiring.Component):
                 "enable": In(1),
                 "acc_en": Out(1),
                 "acc_addr": Out(ceil_log2(config.acc_rows) + self.chunk_bits),
-                "acc_ready": In(1),
                 "vin_en": Out(1),
                 "vin_addr": Out(ceil_log2(config.vin_rows) + self.chunk_bits),
                 "prm_en": Out(1),
@@ -461,12 +451,11 @@ class ReadSequencer(wiring.Component):
 
         # ``vin`` has one port: a first operand from there puts the second off to another cycle.
         second = Signal()
-        may_issue = valid & self.enable & ~second & ~out_of_range
         issue = Signal()
         m.d.comb += [
             self.out_of_range.eq(valid & out_of_range),
-            self.acc_en.eq(may_issue & now.from_acc),
-            issue.eq(may_issue & (~now.from_acc | self.acc_ready)),
+            issue.eq(valid & self.enable & ~second & ~out_of_range),
+            self.acc_en.eq(issue & now.from_acc),
             taken.eq(second | (issue & ~two_cycles)),
             self.issue.eq(Mux(issue, now, 0)),
             self.prm_en.eq(issue & read_params),

@@ -162,7 +162,6 @@ class Core(wiring.Component):
             registers.events.cycles.eq(control.busy),
             registers.events.gemm_issue.eq(gemm.issue),
             registers.events.gemm_stall.eq(gemm.stall),
-            registers.events.alu_stall.eq(alu.stall),
             registers.events.read_bytes.eq(arbiter.beat),
             registers.events.write_bytes.eq(store.beat),
         ]

@@ -7,7 +7,7 @@ in the same cycle returns is undefined on purpose (block RAM is cheapest that wa
 between units, and the hazard interlock in the matrix unit, keep such pairs apart.
 """
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -66,18 +66,9 @@ def AccWrite(config: AccelConfig) -> wiring.Signature:
 def AccChunkRead(config: AccelConfig) -> wiring.Signature:
     """One chunk of an ``acc`` row, ``(vector_lanes,)`` int32, at ``row * chunks + chunk``.
 
-    The read happens in a cycle in which ``en`` and ``ready`` are high; data follows two
-    cycles later. ``ready`` depends on ``addr``, which must hold while ``en`` waits.
+    Two cycles.
     """
-    depth = config.acc_rows * row_chunks(config)
-    return wiring.Signature(
-        {
-            "en": Out(1),
-            "addr": Out(ceil_log2(depth)),
-            "ready": In(1),
-            "data": In(config.vector_lanes * ACC_BITS),
-        }
-    )
+    return WordRead(config.acc_rows * row_chunks(config), config.vector_lanes * ACC_BITS)
 
 
 def VinRead(config: AccelConfig) -> wiring.Signature:
@@ -270,10 +261,12 @@ class OutScratchpad(wiring.Component):
 
 
 class AccScratchpad(wiring.Component):
-    """Accumulators in two banks, chosen by the row's highest bit; a read and a write a cycle each.
+    """Accumulators, once for each of their readers; a write and a read of each kind every cycle.
 
-    The matrix unit reads and writes whenever it likes. The vector unit's read waits while the
-    matrix unit reads the same bank. Read latency 2 for both.
+    The matrix unit has a copy of whole rows. The vector unit has one whose write port is
+    ``row_chunks`` times as wide as its read port, which block RAMs do without any logic: so no bit
+    of a row passes a multiplexer. Where a row's bits fill the block RAMs' width, and there are no
+    more rows than they are deep, it takes as much memory as two banks would. Read latency 2.
 
     Members
     -------
@@ -298,65 +291,44 @@ class AccScratchpad(wiring.Component):
 
     def elaborate(self, platform: object) -> Elaboratable:
         m = Module()
-        config = self.config
-        row_bits = len(self.gemm_read.data)
-        half = config.acc_rows // 2
-        inner_bits = ceil_log2(half)
-        chunk, alu_row = _split(
-            self.alu_read.addr, ceil_log2(row_chunks(config)), ceil_log2(config.acc_rows)
-        )
-        alu_bank = alu_row[inner_bits]
-        gemm_bank = self.gemm_read.addr[inner_bits]
-        m.d.comb += self.alu_read.ready.eq(~self.gemm_read.en | (gemm_bank != alu_bank))
-        alu_en = self.alu_read.en & self.alu_read.ready
+        rows, chunks = self.config.acc_rows, row_chunks(self.config)
+        row_bits, chunk_bits = len(self.gemm_read.data), len(self.alu_read.data)
 
-        bank_data: list[Value] = []
-        for bank in range(2):
-            ram = memory.Memory(shape=row_bits, depth=half, init=[])
-            m.submodules[f"bank{bank}"] = ram
-            write, read = ram.write_port(), ram.read_port()
-            by_gemm = self.gemm_read.en & (gemm_bank == bank)
-            by_alu = alu_en & (alu_bank == bank)
-            m.d.comb += [
-                write.addr.eq(self.gemm_write.addr[:inner_bits]),
-                write.data.eq(self.gemm_write.data),
-                write.en.eq(self.gemm_write.en & (self.gemm_write.addr[inner_bits] == bank)),
-                read.en.eq(by_gemm | by_alu),
-            ]
-            with m.If(by_gemm):
-                m.d.comb += read.addr.eq(self.gemm_read.addr[:inner_bits])
-            with m.Else():
-                m.d.comb += read.addr.eq(alu_row[:inner_bits])
-            bank_data.append(Value.cast(read.data))
-
-        gemm_none, gemm_bank_q = Signal(init=1), Signal()
-        alu_q, alu_bank_q = Signal(), Signal()
-        alu_bank_qq = Signal()
-        chunk_q = Signal(len(chunk))
-        gemm_data = Signal(row_bits, reset_less=True)
-        # the bank is chosen behind the register: choosing the chunk before it takes long enough
-        alu_data = [
-            Signal(len(self.alu_read.data), name=f"alu_data_{bank}", reset_less=True)
-            for bank in range(2)
-        ]
-        m.d.sync += [gemm_none.eq(~self.gemm_read.en), alu_q.eq(alu_en)]
-        with m.If(self.gemm_read.en):
-            m.d.sync += gemm_bank_q.eq(gemm_bank)
-        with m.If(alu_en):
-            m.d.sync += [alu_bank_q.eq(alu_bank), chunk_q.eq(chunk)]
-        with m.If(gemm_none):
-            # a flip-flop's reset costs nothing: a sum that starts anew needs no gate for its zero
-            m.d.sync += gemm_data.eq(0)
-        with m.Elif(gemm_bank_q):
-            m.d.sync += gemm_data.eq(bank_data[1])
-        with m.Else():
-            m.d.sync += gemm_data.eq(bank_data[0])
-        with m.If(alu_q):
-            m.d.sync += alu_bank_qq.eq(alu_bank_q)
-            for register, word in zip(alu_data, bank_data, strict=True):
-                m.d.sync += register.eq(word.word_select(chunk_q, len(register)))
+        m.submodules.rows = by_row = memory.Memory(shape=row_bits, depth=rows, init=[])
+        write, read = by_row.write_port(), by_row.read_port()
+        row_none = Signal(init=1)
+        row = Signal(row_bits, reset_less=True)
         m.d.comb += [
-            self.gemm_read.data.eq(gemm_data),
-            self.alu_read.data.eq(Mux(alu_bank_qq, alu_data[1], alu_data[0])),
+            write.addr.eq(self.gemm_write.addr),
+            write.data.eq(self.gemm_write.data),
+            write.en.eq(self.gemm_write.en),
+            read.addr.eq(self.gemm_read.addr),
+            read.en.eq(self.gemm_read.en),
         ]
+        m.d.sync += [
+            row_none.eq(~self.gemm_read.en),
+            # a flip-flop's reset costs nothing: a sum that starts anew needs no gate for its zero
+            row.eq(Mux(row_none, 0, read.data)),
+        ]
+
+        m.submodules.chunks = by_chunk = memory.Memory(
+            shape=chunk_bits, depth=rows * chunks, init=[]
+        )
+        # Yosys makes one wide port of those whose addresses differ in constant low bits only.
+        for index in range(chunks):
+            write = by_chunk.write_port()
+            m.d.comb += [
+                write.addr.eq(Cat(Const(index, ceil_log2(chunks)), self.gemm_write.addr)),
+                write.data.eq(self.gemm_write.data.word_select(index, chunk_bits)),
+                write.en.eq(self.gemm_write.en),
+            ]
+        read = by_chunk.read_port()
+        chunk_read = Signal()
+        chunk = Signal(chunk_bits, reset_less=True)
+        m.d.comb += [read.addr.eq(self.alu_read.addr), read.en.eq(self.alu_read.en)]
+        m.d.sync += chunk_read.eq(self.alu_read.en)
+        with m.If(chunk_read):
+            m.d.sync += chunk.eq(read.data)
+
+        m.d.comb += [self.gemm_read.data.eq(row), self.alu_read.data.eq(chunk)]
         return m

@@ -52,7 +52,6 @@ class AccelConfig:
     inp_rows: int = 2048
     #: Capacity of the weight scratchpad in tiles.
     wgt_rows: int = 1024
-    #: Split in two banks at half depth: matrix and vector unit use one each without conflict.
     acc_rows: int = 2048
     vin_rows: int = 2048
     out_rows: int = 2048

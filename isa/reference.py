@@ -118,7 +118,7 @@ def _scratchpads() -> list[str]:
         [
             ("`inp`", "`(batch, block_in)` int8", "`batch * block_in`"),
             ("`wgt`", "one tile, `(block_out, block_in)` int8", "`block_out * block_in`"),
-            ("`acc`", "`(batch, block_out)` int32, two banks", "not visible in memory"),
+            ("`acc`", "`(batch, block_out)` int32", "not visible in memory"),
             ("`vin`", "`(block_out / block_in, batch, block_in)` int8", "`batch * block_out`"),
             ("`out`", "as `vin`", "`batch * block_out`"),
             (

@@ -124,7 +124,6 @@ def _layout() -> tuple[Register, ...]:
             "gemm_stall",
             "cycles the running matrix unit waited for weights, accumulators or hazards",
         ),
-        ("alu_stall", "cycles the running vector unit waited for an accumulator bank"),
         ("read_bytes", "bytes read from memory, instructions included"),
         ("write_bytes", "bytes written to memory"),
     ]

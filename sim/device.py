@@ -24,7 +24,6 @@ class Counters:
     wait: tuple[int, int, int, int] = (0, 0, 0, 0)
     gemm_issue: int = 0
     gemm_stall: int = 0
-    alu_stall: int = 0
     read_bytes: int = 0
     write_bytes: int = 0
     #: Cycle each instruction started and retired in, shape ``(instructions,)``; empty if unknown.

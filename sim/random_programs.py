@@ -45,8 +45,7 @@ class _Generator:
                 continue
             total = depth(config, space)
             rows = min(total, _AREA_ROWS.get(space, 48))
-            # Straddling the middle of acc uses both banks; elsewhere it is a place like any other.
-            places = [0, total - rows, (total - rows) // 2, int(rng.integers(total - rows + 1))]
+            places = [0, total - rows, int(rng.integers(total - rows + 1))]
             self.areas[space] = _Area(int(rng.choice(places)), rows)
 
     def between(self, low: int, high: int) -> int:

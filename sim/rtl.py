@@ -286,7 +286,6 @@ class RtlDevice(Device):
             wait=(wait[0], wait[1], wait[2], wait[3]),
             gemm_issue=self.counter("gemm_issue"),
             gemm_stall=self.counter("gemm_stall"),
-            alu_stall=self.counter("alu_stall"),
             read_bytes=self.counter("read_bytes"),
             write_bytes=self.counter("write_bytes"),
             started=started,

@@ -117,9 +117,10 @@ def scratchpad_rams(family: Family, config: AccelConfig) -> int:
         bits = max(word, beat)
         total += _rams(family, bits, nbytes * 8 // bits, part_bits=min(word, beat))
     acc_bits = config.batch * config.block_out * 32
-    banks = 1 if config.sequential else 2
-    acc = _rams(family, acc_bits, config.acc_rows // banks, part_bits=acc_bits)
-    return total + banks * acc
+    acc = _rams(family, acc_bits, config.acc_rows, part_bits=acc_bits)
+    if not config.sequential:
+        acc += _rams(family, acc_bits, config.acc_rows, part_bits=lanes * 32)
+    return total + acc
 
 
 def _vector_dsps(config: AccelConfig) -> int:

@@ -171,7 +171,6 @@ class RemoteCore:
             wait=wait,
             gemm_issue=values["gemm_issue"],
             gemm_stall=values["gemm_stall"],
-            alu_stall=values["alu_stall"],
             read_bytes=values["read_bytes"],
             write_bytes=values["write_bytes"],
         )

@@ -59,8 +59,8 @@ def test_loads_ahead_leave_a_place_in_the_queue() -> None:
 def test_large_blocks_wait_for_room() -> None:
     order = kinds(tiles(3, 256))
     assert order.count("l") == 5
-    with pytest.raises(DoesNotFitError, match="a block of 300 rows finds no room in acc"):
-        schedule(tiles(1, 300), CONFIG)
+    with pytest.raises(DoesNotFitError, match="a block of 600 rows finds no room in acc"):
+        schedule(tiles(1, 600), CONFIG)
 
 
 def test_loads_wait_for_the_stores_they_read() -> None:
@@ -98,7 +98,7 @@ def test_loads_wait_for_the_stores_they_read() -> None:
 
 
 def test_the_oldest_rows_are_overwritten_next() -> None:
-    ring = Ring(0, 10)
+    ring = Ring(10)
     a, b, c = (Block(Space.INP, rows) for rows in (4, 4, 4))
     for item in (a, b):
         row = ring.place(item.rows)

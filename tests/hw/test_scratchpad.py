@@ -1,4 +1,4 @@
-"""Scratchpads against arrays of bytes: addressing, latency, and who may read a bank."""
+"""Scratchpads against arrays of bytes: addressing and latency."""
 
 import dataclasses
 import random
@@ -116,21 +116,19 @@ def test_words_become_beats(config: AccelConfig) -> None:
     simulate(dut, bench)
 
 
-@pytest.mark.parametrize("config", CONFIGS[1:4], ids=lambda c: c.name)
-def test_accumulator_banks(config: AccelConfig) -> None:
-    """Random reads and writes on all three ports; the vector unit gives way, and only then."""
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+def test_accumulators(config: AccelConfig) -> None:
+    """Random reads and writes on all three ports at once."""
     dut = AccScratchpad(config)
     chunks = row_chunks(config)
     row_bits = len(dut.gemm_read.data)
     chunk_bits = row_bits // chunks
-    half = config.acc_rows // 2
     rng = random.Random(1)
     model: list[int | None] = [None] * config.acc_rows
 
     async def bench(ctx: SimulatorContext) -> None:
         by_gemm: list[int | None] = [None] * READ_CYCLES
         by_alu: list[int | None] = [None] * READ_CYCLES
-        refused = 0
         for cycle in range(400):
             filling = cycle < config.acc_rows
             write = cycle if filling else rng.randrange(config.acc_rows)
@@ -148,12 +146,8 @@ def test_accumulator_banks(config: AccelConfig) -> None:
             ctx.set(dut.gemm_read.addr, row)
             ctx.set(dut.alu_read.en, want)
             ctx.set(dut.alu_read.addr, alu_row * chunks + chunk)
-            await ctx.delay(0)
-            ready = ctx.get(dut.alu_read.ready)
-            assert ready == (not read or row // half != alu_row // half)
-            refused += want and not ready
             by_gemm.append(model[row] if read else None)
-            taken = model[alu_row] if want and ready else None
+            taken = model[alu_row] if want else None
             if taken is not None:
                 taken = taken >> chunk * chunk_bits & (1 << chunk_bits) - 1
             by_alu.append(taken)
@@ -164,6 +158,5 @@ def test_accumulator_banks(config: AccelConfig) -> None:
                 assert ctx.get(dut.alu_read.data) == expected[1]
             model[write] = value
             await ctx.tick()
-        assert refused > 20
 
     simulate(dut, bench)
