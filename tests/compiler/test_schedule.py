@@ -114,17 +114,6 @@ def test_the_oldest_rows_are_overwritten_next() -> None:
     assert ring.place(11) is None
 
 
-def test_sums_alternate_between_the_banks() -> None:
-    scratchpads = Scratchpads(CONFIG)
-    rows: list[int] = []
-    for _ in range(4):
-        acc = Block(Space.ACC, 64)
-        assert scratchpads.try_take(acc)
-        assert acc.row is not None
-        rows.append(acc.row)
-    assert rows == [0, 256, 64, 320]
-
-
 def test_tokens_are_the_minimum() -> None:
     weights, inp = Load(buffer=1, row=0, dram=4096), Load(buffer=0, row=0, dram=4096)
     params = Load(buffer=2, row=0, dram=4096)
