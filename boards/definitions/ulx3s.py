@@ -49,24 +49,23 @@ ULX3S_85F = Board(
     title="Radiona ULX3S with LFE5U-85F",
     family=Family.ECP5,
     platform=_ulx3s_85f,
-    # 64 MACs: more need accumulators 512 bits wide and more, and what chooses between their two
-    # banks does not get routed. 28 are in the chip's multipliers and 36 in LUTs, which are where
-    # their operands are; the multipliers lie in three rows across the chip.
+    # The array's multipliers are in LUTs, which are where their operands are: the chip's lie in
+    # three rows across it.
     config=AccelConfig(
         name="ulx3s-85f",
-        block_in=8,
-        block_out=8,
+        block_in=16,
+        block_out=16,
         bus_bytes=8,
-        inp_rows=2048,
-        wgt_rows=512,
-        acc_rows=1024,
-        vin_rows=1024,
-        out_rows=1024,
+        inp_rows=512,
+        wgt_rows=128,
+        acc_rows=512,
+        vin_rows=512,
+        out_rows=512,
         prm_rows=64,
         vector_lanes=2,
     ),
-    clock_hz=62_500_000,
-    options={"dsps": 28},
+    clock_hz=50_000_000,
+    options={"dsps": 0, "nextpnr": ("--router", "router2")},
     memory=BoardMemory(
         on_chip=OnChip(kind=OnChipKind.BLOCK, nbytes=192 << 10),
         sdram=_SDRAM,

@@ -5,7 +5,7 @@ import pytest
 from accelc.compiler.footprint import Space
 from accelc.compiler.layout import Part, View
 from accelc.compiler.schedule import schedule
-from accelc.compiler.scratch import Ring, Scratchpads
+from accelc.compiler.scratch import Ring
 from accelc.compiler.task import Block, Step
 from accelc.compiler.tokens import insert_tokens
 from accelc.isa.config import PRESETS, AccelConfig
