@@ -199,10 +199,10 @@ enum accelc_error {
 #define ACCELC_REG_GEMM_ISSUE_HIGH 0x14c /* ro: cycles the matrix array took an operand: fired rows, high word */
 #define ACCELC_REG_GEMM_STALL_LOW 0x150 /* ro: cycles the running matrix unit waited for weights, accumulators or hazards, low word */
 #define ACCELC_REG_GEMM_STALL_HIGH 0x154 /* ro: cycles the running matrix unit waited for weights, accumulators or hazards, high word */
-#define ACCELC_REG_READ_BYTES_LOW 0x158 /* ro: bytes read from memory, instructions included, low word */
-#define ACCELC_REG_READ_BYTES_HIGH 0x15c /* ro: bytes read from memory, instructions included, high word */
-#define ACCELC_REG_WRITE_BYTES_LOW 0x160 /* ro: bytes written to memory, low word */
-#define ACCELC_REG_WRITE_BYTES_HIGH 0x164 /* ro: bytes written to memory, high word */
+#define ACCELC_REG_READ_BYTES_LOW 0x160 /* ro: bytes read from memory, instructions included, low word */
+#define ACCELC_REG_READ_BYTES_HIGH 0x164 /* ro: bytes read from memory, instructions included, high word */
+#define ACCELC_REG_WRITE_BYTES_LOW 0x168 /* ro: bytes written to memory, low word */
+#define ACCELC_REG_WRITE_BYTES_HIGH 0x16c /* ro: bytes written to memory, high word */
 #define ACCELC_REG_LOAD_RETIRED 0x180 /* ro: instructions the load unit has finished */
 #define ACCELC_REG_GEMM_RETIRED 0x184 /* ro: instructions the gemm unit has finished */
 #define ACCELC_REG_ALU_RETIRED 0x188 /* ro: instructions the alu unit has finished */

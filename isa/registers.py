@@ -124,10 +124,14 @@ def _layout() -> tuple[Register, ...]:
             "gemm_stall",
             "cycles the running matrix unit waited for weights, accumulators or hazards",
         ),
+        None,  # free
         ("read_bytes", "bytes read from memory, instructions included"),
         ("write_bytes", "bytes written to memory"),
     ]
-    for index, (name, doc) in enumerate(counters):
+    for index, counter in enumerate(counters):
+        if counter is None:
+            continue
+        name, doc = counter
         registers.append(Register(f"{name}_low", 0x100 + 8 * index, ro, doc + ", low word"))
         registers.append(Register(f"{name}_high", 0x104 + 8 * index, ro, doc + ", high word"))
     for unit_index, unit in enumerate(("load", "gemm", "alu", "store")):

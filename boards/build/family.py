@@ -22,6 +22,8 @@ NO_COLLISIONS = (
     "*.core.registers*",
     "*.core.alu.lookup",
 )
+#: One bit for every write port a memory may have; those too many are ignored.
+_EVERY_PORT = f"64'b{(1 << 64) - 1:b}"
 
 
 class Resource(enum.Enum):
@@ -97,7 +99,8 @@ class FamilyFlow(abc.ABC):
         """Yosys commands between reading ``top.il``, whose memories that start as zeros say
         nothing of it, and synthesis. Here: reads that collide with writes may return anything."""
         return tuple(
-            f"setparam -set COLLISION_X_MASK 1'1 {modules}/t:$memrd_v2 {modules}/r:CLK_ENABLE=1 %i"
+            f"setparam -set COLLISION_X_MASK {_EVERY_PORT} "
+            f"{modules}/t:$memrd_v2 {modules}/r:CLK_ENABLE=1 %i"
             for modules in NO_COLLISIONS
         )
 

@@ -46,12 +46,13 @@ def test_what_shapes_cost() -> None:
     )
     halved = replace(config, wgt_rows=128)
     assert scratchpad_rams(Family.ECP5, config) - scratchpad_rams(Family.ECP5, halved) == 4
-    # acc is two banks of 256 x 256: 16 RAMs of 16 x 256 each, and not fewer with half the rows
-    for family, fewer in ((Family.ICE40, 0), (Family.ECP5, 0)):
+    # acc is two copies of 512 x 256: of 8 ECP5 RAMs each, 512 deep, so not fewer with half the
+    # rows; of 32 iCE40 RAMs each, which are 256 deep
+    for family, fewer in ((Family.ICE40, 2 * 16), (Family.ECP5, 0)):
         deep = scratchpad_rams(family, config)
         assert deep - scratchpad_rams(family, replace(config, acc_rows=256)) == fewer
     deeper = scratchpad_rams(Family.ICE40, replace(config, acc_rows=1024))
-    assert deeper - scratchpad_rams(Family.ICE40, config) == 32
+    assert deeper - scratchpad_rams(Family.ICE40, config) == 2 * 32
 
 
 def usage(board: Board, **used: int) -> tuple[Usage, ...]:
