@@ -46,7 +46,9 @@ SHAPES = [
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("config", "zero"), [("1x16x16", -128), ("2x16x16", 0)])
-def test_attention(new_net: Any, check_net: Any, config: str, shape: Any, zero: int) -> None:
+def test_attention(
+    new_net: Any, check_net: Any, config: str, shape: tuple[int, int, int], zero: int
+) -> None:
     net = new_net()
     block(net, *shape, zero)
     artifact = check_net(net, config)
