@@ -9,12 +9,13 @@ import numpy as np
 from accelc.compiler.alias import slices
 from accelc.compiler.emit import finish
 from accelc.compiler.graph import Graph, Node
-from accelc.compiler.integer import ConvAttrs
-from accelc.compiler.layout import Packing, View, ceil_div, pack
+from accelc.compiler.integer import AS_WEIGHTS, ConvAttrs
+from accelc.compiler.layout import Packing, ceil_div, pack, packed_view
 from accelc.compiler.lower_concat import lower_concat
 from accelc.compiler.lower_conv import is_pointwise, lower_conv
 from accelc.compiler.lower_depthwise import lower_depthwise
 from accelc.compiler.lower_eltwise import lower_add, lower_lookup, lower_resize, lower_scale
+from accelc.compiler.lower_matmul import lower_matmul
 from accelc.compiler.lower_pool import lower_maxpool
 from accelc.compiler.memory_plan import (
     ConstantPool,
@@ -52,8 +53,9 @@ class LowerOptions:
 class LoweredRegion:
     """A program, how each of its input and output regions is packed, and the memory plan behind it.
 
-    ``packings`` is keyed by region name: graph values, and ``value@node`` for an input that a first
-    layer reads as patches. ``in_place`` values need no copy: they are slices of a concatenation.
+    ``packings`` is keyed by region name: graph values, and ``value@node`` for an input that one
+    node reads in a layout of its own, as patches or as tiles of weights. ``in_place`` values need
+    no copy: they are slices of a concatenation.
     """
 
     program: Program
@@ -70,6 +72,7 @@ def _lower_any_conv(builder: RegionBuilder, node: Node) -> None:
 MAX_MEMORY_BYTES = 1 << 32
 LOWERINGS: dict[str, Callable[[RegionBuilder, Node], None]] = {
     "int.conv": _lower_any_conv,
+    "int.matmul": lower_matmul,
     "int.maxpool": lower_maxpool,
     "int.add": lower_add,
     "int.scale": lower_scale,
@@ -96,8 +99,10 @@ def lower(
         raise UnsupportedOpError(f"no accelerator lowering for {', '.join(unknown)}")
     original = graph
     graph, layers = split_pools(graph, config)
-    patched = _patched_nodes(graph, config) if options.patches else {}
-    packings, names = _packings(graph, patched)
+    own = _weights_from_host(graph)
+    if options.patches:
+        own |= _patched_nodes(graph, config)
+    packings, names = _packings(graph, own)
     parts = slices(graph, config) if options.in_place else {}
     plan = plan_memory(_lifetimes(graph, packings, parts, config), share=options.share_memory)
     if plan.peak_bytes > MAX_MEMORY_BYTES:
@@ -106,7 +111,7 @@ def lower(
             f"{MAX_MEMORY_BYTES}; compile for a smaller batch or input"
         )
     views = {
-        name: _view(packing, plan.addresses[name], config)
+        name: packed_view(packing, plan.addresses[name], config)
         for name, packing in packings.items()
         if name not in parts
     }
@@ -118,7 +123,7 @@ def lower(
         config=config,
         views=views,
         constants=ConstantPool(plan.peak_bytes),
-        patched={node: (views[name], packings[name]) for node, name in names.items()},
+        own={node: (views[name], packings[name]) for node, name in names.items()},
     )
     _constant_operands(builder)
     for layer, node in zip(layers, graph.nodes, strict=True):
@@ -151,6 +156,20 @@ def lower(
         plan=plan,
         in_place=tuple(parts),
     )
+
+
+def _weights_from_host(graph: Graph) -> dict[str, Packing]:
+    """Operands at run time that the host lays out as weights: by node that reads them."""
+    result: dict[str, Packing] = {}
+    for node in graph.nodes:
+        if node.op not in AS_WEIGHTS:
+            continue
+        value = node.inputs[AS_WEIGHTS[node.op]]
+        if value in graph.inputs:
+            result[node.name] = Packing(value=value, shape=_shape(graph, value), kind="tiles")
+        elif value not in graph.constants:
+            raise AssertionError(f"{node.name}: {value} must come from outside of the region")
+    return result
 
 
 def _patched_nodes(graph: Graph, config: AccelConfig) -> dict[str, Packing]:
@@ -196,28 +215,33 @@ def _conv_cycles(graph: Graph, config: AccelConfig, node: Node, packing: Packing
 
 
 def _packings(
-    graph: Graph, patched: Mapping[str, Packing]
+    graph: Graph, own: Mapping[str, Packing]
 ) -> tuple[dict[str, Packing], dict[str, str]]:
-    """Packing of every region, and the names of the regions that patched nodes read.
+    """Packing of every region, and by node the names of the regions in a layout of their own.
 
-    An input read only as patches has no plain region.
+    An input that is read only in such layouts has no plain region.
     """
     packings: dict[str, Packing] = {}
     names: dict[str, str] = {}
     consumers = graph.consumers()
     for name in graph.inputs:
         readers = consumers.get(name, [])
-        plain = [n for n in readers if n.name not in patched or name in n.inputs[1:]]
-        if plain or not readers:
+        if not readers or any(_reads_plain(node, name, own) for node in readers):
             packings[name] = Packing(value=name, shape=_shape(graph, name))
         for node in readers:
-            if node.name in patched and node.inputs[0] == name:
+            if node.name in own and own[node.name].value == name:
                 names[node.name] = f"{name}@{node.name}"
-                packings[names[node.name]] = patched[node.name]
+                packings[names[node.name]] = own[node.name]
     for node in graph.nodes:
         for name in node.outputs:
             packings[name] = Packing(value=name, shape=_shape(graph, name))
     return packings, names
+
+
+def _reads_plain(node: Node, value: str, own: Mapping[str, Packing]) -> bool:
+    """Whether ``node`` reads an input elsewhere than where it has a layout of its own."""
+    place = AS_WEIGHTS.get(node.op, 0) if node.name in own else None
+    return any(name == value and k != place for k, name in enumerate(node.inputs))
 
 
 def _shape(graph: Graph, name: str) -> tuple[int, int, int, int]:
@@ -252,22 +276,10 @@ def _lifetimes(
     ]
 
 
-def _view(packing: Packing, address: int, config: AccelConfig) -> View:
-    groups, h, w, blocks, batch, block_in = packing.packed_shape(config)
-    return View(
-        value=packing.value,
-        address=address,
-        groups=groups,
-        h=h,
-        w=w,
-        blocks=blocks,
-        pixel_bytes=blocks * batch * block_in,
-    )
-
-
 #: Operands of each operator that are activations, as a slice of the node's inputs.
 _ACTIVATIONS = {
     "int.conv": (0, 5),
+    "int.matmul": (0,),
     "int.maxpool": (0,),
     "int.add": (0, 1),
     "int.scale": (0,),
@@ -296,4 +308,4 @@ def _constant_operands(builder: RegionBuilder) -> None:
             n, h, w, c = value.shape
             packing = Packing(value=name, shape=(n, h, w, c))
             address = builder.constants.add(name, pack(value, packing, config))
-            builder.views[name] = _view(packing, address, config)
+            builder.views[name] = packed_view(packing, address, config)

@@ -1,9 +1,11 @@
 """What every graph must satisfy, checked before and after each pass."""
 
+import math
+
 import numpy as np
 
 from accelc.compiler.graph import Graph, Node
-from accelc.compiler.integer import ConvAttrs, Post
+from accelc.compiler.integer import ConvAttrs, MatmulAttrs, Post
 
 
 class GraphError(AssertionError):
@@ -13,6 +15,7 @@ class GraphError(AssertionError):
 #: Inputs every integer operator has, before an optional residual and table.
 _FIXED_INPUTS = {
     "int.conv": 5,
+    "int.matmul": 5,
     "int.maxpool": 1,
     "int.add": 2,
     "int.scale": 4,
@@ -98,6 +101,8 @@ def _check_integer(node: Node, graph: Graph) -> None:
         )
     if node.op in ("int.conv", "int.maxpool"):
         _check_window(node, graph)
+    elif node.op == "int.matmul":
+        _check_matmul(node, graph, post)
     elif node.op == "int.add":
         _require(post.add is not None, node, "lacks its add stage")
         b = types[1].shape
@@ -129,6 +134,27 @@ def _check_window(node: Node, graph: Graph) -> None:
     _require(weights.shape == expected, node, f"weights are {weights.shape}, need {expected}")
     _require(weights.dtype == np.int8, node, f"weights are {weights.dtype}")
     _require(not depthwise or out[3] == c, node, "depthwise changes the channels")
+    _check_params(node, graph, 2, out[3])
+
+
+def _check_matmul(node: Node, graph: Graph, post: Post) -> None:
+    matmul: MatmulAttrs = node.attrs["matmul"]
+    a, b = (graph.types[name] for name in node.inputs[:2])
+    out = graph.types[node.outputs[0]].shape
+    _require(
+        b.dtype == np.int8 and len(b.shape) == 4, node, f"second operand is {b.dtype}{b.shape}"
+    )
+    heads = math.prod(matmul.a_batch), math.prod(matmul.b_batch), math.prod(matmul.batch)
+    expected = (
+        (a.shape[0], 1, heads[0], a.shape[3]),
+        (out[3], 1, heads[1], a.shape[3]),
+        (a.shape[0], 1, heads[2], out[3]),
+    )
+    found = a.shape, b.shape, out
+    _require(found == expected, node, f"multiplies {a.shape} and {b.shape} to {out}")
+    _require(post.add is None, node, "has an add stage")
+    zeros = matmul.a_zero, matmul.b_zero
+    _require(all(-128 <= zero <= 127 for zero in zeros), node, f"zero points are {zeros}")
     _check_params(node, graph, 2, out[3])
 
 

@@ -8,6 +8,7 @@ from accelc.compiler.footprint import Space, row_bytes
 from accelc.compiler.graph import Graph, Node
 from accelc.compiler.integer import ConvAttrs
 from accelc.compiler.memory_plan import ConstantPool, aligned
+from accelc.compiler.partition import multiply_accumulates
 from accelc.compiler.schedule import Task
 from accelc.isa.config import INSTRUCTION_BYTES, AccelConfig
 from accelc.isa.errors import DoesNotFitError
@@ -17,7 +18,7 @@ from accelc.isa.spec import Finish, Instruction, Load, Store
 #: Addresses are 32 bits.
 ADDRESS_LIMIT = 1 << 32
 #: Operators with a multiplier and a shift per channel among their constants.
-_WITH_SHIFTS = ("int.conv", "int.scale", "int.concat")
+_WITH_SHIFTS = ("int.conv", "int.matmul", "int.scale", "int.concat")
 
 
 def finish(
@@ -79,7 +80,7 @@ def _layers(graph: Graph, config: AccelConfig, tasks: Sequence[Task]) -> tuple[L
                 op=node.op,
                 first=first,
                 last=last,
-                macs=macs(graph, node),
+                macs=multiply_accumulates(graph, node),
                 moved_bytes=moved_bytes(graph, node),
                 dram_bytes=moved.get(index, 0),
             )
@@ -97,18 +98,6 @@ def transfer_bytes(instruction: Instruction, config: AccelConfig) -> int:
     else:
         return 0
     return instruction.n0 * instruction.n1 * instruction.n2 * size
-
-
-def macs(graph: Graph, node: Node) -> int:
-    """Multiply-accumulates of the model, padding not counted as saved."""
-    if node.op != "int.conv":
-        return 0
-    n, h, w, c = graph.types[node.outputs[0]].shape
-    weights = graph.constants[node.inputs[1]]
-    per_output = int(
-        np.prod(weights.shape[:2] if node.attrs.get("depthwise") else weights.shape[1:])
-    )
-    return n * h * w * c * per_output
 
 
 def moved_bytes(graph: Graph, node: Node) -> int:

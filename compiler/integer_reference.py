@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelc.compiler.graph import Array, Graph, Node
-from accelc.compiler.integer import ConvAttrs, Post
+from accelc.compiler.integer import ConvAttrs, MatmulAttrs, Post
 from accelc.compiler.onnx_node import run
 from accelc.isa.errors import InputError
 from accelc.isa.semantics import round_shift
@@ -68,6 +68,10 @@ def run_integer(node: Node, inputs: list[Any]) -> Array:
             acc = accumulate(x, inputs[1], conv, depthwise=node.attrs["depthwise"])
             y = requantize(acc, inputs[2], inputs[3], inputs[4], post)
             return _finish(y, post, inputs[5] if post.add else None, table)
+        case "int.matmul":
+            acc = multiply(x, inputs[1], node.attrs["matmul"])
+            y = requantize(acc, inputs[2], inputs[3], inputs[4], post)
+            return _finish(y, post, None, table)
         case "int.maxpool":
             return _finish(_maximum(x, node.attrs["conv"]), post, None, table)
         case "int.add":
@@ -126,6 +130,14 @@ def accumulate(x: Int8, w: Int8, conv: ConvAttrs, *, depthwise: bool) -> NDArray
             # exact: sums of products of int8 stay far below 2^53
             acc += (tap.astype(np.float64) @ w[:, ky, kx].T.astype(np.float64)).astype(np.int64)
     return acc.astype(np.int32)
+
+
+def multiply(a: Int8, b: Int8, matmul: MatmulAttrs) -> NDArray[np.int32]:
+    """Accumulators ``(m, 1, heads, o)`` int32, wrapping, of an ``int.matmul``."""
+    # exact: products of differences of int8, summed, stay far below 2^53
+    left, right = a.astype(np.float64) - matmul.a_zero, b.astype(np.float64) - matmul.b_zero
+    heads = [left[:, 0, ha] @ right[:, 0, hb].T for ha, hb in matmul.heads]
+    return np.stack(heads, axis=1)[:, None].astype(np.int64).astype(np.int32)
 
 
 def _maximum(x: Int8, conv: ConvAttrs) -> Int64:

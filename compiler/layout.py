@@ -32,14 +32,16 @@ class Packing:
     its pixels are windows of some lines of the kernel, ``(patch_lines, kw, c)`` bytes padded to
     whole ``block_in`` rows, with the pad value where a window leaves the image. Patches of the
     whole kernel are the output's pixels; smaller ones begin at every padded input line, so that
-    the lines of the kernel that remain are taps of a ``(n, 1)`` convolution.
+    the lines of the kernel that remain are taps of a ``(n, 1)`` convolution. ``tiles`` are rows of
+    ``wgt``: ``[n / block_out][h][w][c / block_in][block_out][block_in]``, the weights of ``n``
+    output channels; padding is 0.
     """
 
     #: The graph value that is packed; several regions may hold one value in different layouts.
     value: str
     #: Logical shape ``(n, h, w, c)``.
     shape: tuple[int, int, int, int]
-    kind: Literal["nhwc", "patch"] = "nhwc"
+    kind: Literal["nhwc", "patch", "tiles"] = "nhwc"
     conv: ConvAttrs | None = None
     patch_lines: int = 0
 
@@ -57,8 +59,12 @@ class Packing:
         )
 
     def packed_shape(self, config: AccelConfig) -> tuple[int, int, int, int, int, int]:
-        """``(n / batch, h, w, blocks, batch, block_in)``; ``patch``: lines of patches, ``ow``."""
+        """``(n / batch, h, w, blocks, batch, block_in)``; ``patch``: lines of patches, ``ow``;
+        ``tiles``: ``block_out`` instead of ``batch``."""
         n, h, w, c = self.shape
+        if self.kind == "tiles":
+            outputs, blocks = ceil_div(n, config.block_out), ceil_div(c, config.block_in)
+            return outputs, h, w, blocks, config.block_out, config.block_in
         groups = ceil_div(n, config.batch)
         if self.conv is None:
             blocks = ceil_div(c, config.block_out) * config.vec_inp_rows
@@ -192,6 +198,10 @@ class View:
         """The same pixels as one line."""
         return replace(self, groups=1, h=1, w=self.groups * self.h * self.w)
 
+    def lines(self) -> "View":
+        """The same pixels as one group."""
+        return replace(self, groups=1, h=self.groups * self.h)
+
     def part(self, first: int, count: int, config: AccelConfig) -> "View":
         """A channel slice: ``count`` blocks of ``block_out`` channels from block ``first`` on."""
         return replace(
@@ -204,6 +214,20 @@ class View:
     def at(self, group: int, y: int, x: int) -> int:
         """Address of a pixel's first block."""
         return self.address + ((group * self.h + y) * self.w + x) * self.pixel_bytes
+
+
+def packed_view(packing: Packing, address: int, config: AccelConfig) -> View:
+    """The whole of a packed tensor at ``address``."""
+    groups, h, w, blocks, batch, block_in = packing.packed_shape(config)
+    return View(
+        value=packing.value,
+        address=address,
+        groups=groups,
+        h=h,
+        w=w,
+        blocks=blocks,
+        pixel_bytes=blocks * batch * block_in,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,60 +1,20 @@
-"""Dense convolutions and fully connected layers: GEMM over tiles, then requantize and store."""
+"""Dense convolutions and fully connected layers."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from accelc.compiler.dense import Dense, Reduction
 from accelc.compiler.footprint import Space
 from accelc.compiler.graph import Array, Node
 from accelc.compiler.integer import ConvAttrs, Post
 from accelc.compiler.layout import View, ceil_div
-from accelc.compiler.region import Parameters, RegionBuilder, ranges, requantize
+from accelc.compiler.region import RegionBuilder
 from accelc.compiler.task import Block
-from accelc.compiler.tile import ConvTile, choose_conv
+from accelc.compiler.tile import choose_conv
 from accelc.compiler.tile_cost import ConvShape
-from accelc.compiler.window import Extent, Window, load_window
 from accelc.isa.config import AccelConfig
-from accelc.isa.spec import Gemm, Load
-
-
-@dataclass(frozen=True)
-class _Reduction:
-    """One step of the reduction: input blocks and taps that are summed from one loaded window."""
-
-    blocks: tuple[int, int]
-    taps: Extent
-
-
-@dataclass(frozen=True)
-class Output:
-    """One tile of the output plane."""
-
-    group: int
-    area: Extent
-
-    @property
-    def lines(self) -> tuple[int, int]:
-        return self.area.y, self.area.y + self.area.n_y
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        return self.area.x, self.area.x + self.area.n_x
-
-
-def outputs(groups: int, height: int, width: int, lines: int, columns: int) -> Iterator[Output]:
-    """All tiles of the output planes, top to bottom."""
-    for group in range(groups):
-        for y0, y1 in ranges(height, lines):
-            for x0, x1 in ranges(width, columns):
-                yield Output(group, Extent(y=y0, x=x0, n_y=y1 - y0, n_x=x1 - x0))
-
-
-def tap_ranges(kernel: tuple[int, int], taps_y: int, taps_x: int) -> Iterator[Extent]:
-    """All parts of a kernel of at most ``taps_y`` by ``taps_x`` taps."""
-    for y0, y1 in ranges(kernel[0], taps_y):
-        for x0, x1 in ranges(kernel[1], taps_x):
-            yield Extent(y=y0, x=x0, n_y=y1 - y0, n_x=x1 - x0)
+from accelc.isa.spec import Load
 
 
 def is_pointwise(conv: ConvAttrs) -> bool:
@@ -83,8 +43,8 @@ def conv_operands(builder: RegionBuilder, node: Node) -> tuple[View, View, Array
     conv: ConvAttrs = node.attrs["conv"]
     w = builder.constant(node.inputs[1])
     y = builder.views[node.outputs[0]]
-    if node.name in builder.patched:
-        x, packing = builder.patched[node.name]
+    if node.name in builder.own:
+        x, packing = builder.own[node.name]
         conv = packing.patch_conv()
         steps, lines = conv.kernel[0], packing.patch_lines
         # lines that complete the last patch count nothing
@@ -119,145 +79,32 @@ def lower_conv(builder: RegionBuilder, node: Node) -> None:
     if residual is not None and y == builder.views[node.outputs[0]].flat():
         residual = residual.flat()
     params = builder.parameters(node, (node.inputs[2], node.inputs[3], node.inputs[4]))
-    _ConvLowering(builder, node, shape, tile, x, y, residual, tiles, params).run()
+    _Convolution(
+        builder=builder,
+        node=node,
+        shape=shape,
+        tile=tile,
+        x=x,
+        y=y,
+        residual=residual,
+        params=params,
+        tiles=tiles,
+    ).run()
 
 
-@dataclass
-class _ConvLowering:
-    builder: RegionBuilder
-    node: Node
-    shape: ConvShape
-    tile: ConvTile
-    x: View
-    y: View
-    residual: View | None
-    weights: Array
-    params: Parameters
+@dataclass(kw_only=True)
+class _Convolution(Dense):
+    #: As ``weight_tiles`` gives them.
+    tiles: Array
 
-    def run(self) -> None:
-        oh, ow = self.shape.output_size
-        self.table = self.builder.table(self.node, self.node.attrs["post"])
-        self.fields = self.builder.post_fields(self.node, self.node.attrs["post"])
-        self.reductions = [
-            _Reduction(blocks, taps)
-            for blocks in ranges(self.shape.blocks_in, self.tile.blocks_in)
-            for taps in tap_ranges(self.shape.conv.kernel, self.tile.taps_y, self.tile.taps_x)
-        ]
-        planes = list(outputs(self.shape.groups, oh, ow, self.tile.lines, self.tile.columns))
-        depths = list(ranges(self.shape.blocks_out, self.tile.blocks_out))
-        if self.tile.keep_weights:
-            for depth in depths:
-                self.kept_weights: dict[tuple[int, int], Block] = {}
-                for plane in planes:
-                    self.kept_windows: dict[int, Window] = {}
-                    self.tile_steps(plane, depth)
-        else:
-            for plane in planes:
-                self.kept_windows = {}
-                for depth in depths:
-                    self.kept_weights = {}
-                    if not self.tile.keep_input:
-                        self.kept_windows = {}
-                    self.tile_steps(plane, depth)
-
-    def tile_steps(self, plane: Output, depth: tuple[int, int]) -> None:
-        """Compute one tile of outputs and store it."""
-        builder, area = self.builder, plane.area
-        rows = area.n_y * area.n_x
-        blocks = depth[1] - depth[0]
-        chunks = [(depth[0] + a, depth[0] + b) for a, b in ranges(blocks, self.tile.chunk)]
-        sums = [Block(Space.ACC, (b - a) * rows) for a, b in chunks]
-        out = Block(Space.OUT, rows * blocks)
-        addend = None
-        for index, reduction in enumerate(self.reductions):
-            window = self.window(plane, index, reduction)
-            for chunk, acc in zip(chunks, sums, strict=True):
-                self.gemm(area, index, reduction, window, chunk, acc)
-                if index + 1 < len(self.reductions):
-                    continue
-                if self.residual is not None and addend is None:
-                    addend = builder.load_rows(
-                        self.residual, plane.group, plane.lines, plane.columns, depth
-                    )
-                requantize(
-                    builder,
-                    self.params,
-                    self.fields,
-                    area=(area.n_y, area.n_x),
-                    depth=depth,
-                    chunk=chunk,
-                    acc=acc,
-                    out=out,
-                    addend=addend,
-                    table=self.table,
-                )
-        builder.store_rows(self.y, out, plane.group, plane.lines, plane.columns, depth)
-
-    def window(self, plane: Output, index: int, reduction: _Reduction) -> Window:
-        if index not in self.kept_windows:
-            self.kept_windows[index] = load_window(
-                self.x,
-                Space.INP,
-                self.builder.config,
-                group=plane.group,
-                outputs=plane.area,
-                taps=reduction.taps,
-                conv=self.shape.conv,
-                blocks=reduction.blocks,
-            )
-        return self.kept_windows[index]
-
-    def weight_block(self, index: int, reduction: _Reduction, chunk: tuple[int, int]) -> Block:
-        if (index, chunk[0]) not in self.kept_weights:
-            taps = reduction.taps
-            tiles = self.weights[
-                slice(*chunk),
-                slice(*reduction.blocks),
-                taps.y : taps.y + taps.n_y,
-                taps.x : taps.x + taps.n_x,
-            ]
-            count = int(np.prod(tiles.shape[:4]))
-            name = f"{self.node.name}.weights"
-            address = self.builder.constants.add(name, tiles.tobytes())
-            load = Load(buffer=Space.WGT, dram=address, n0=count)
-            self.kept_weights[index, chunk[0]] = Block(Space.WGT, count, (load,))
-        return self.kept_weights[index, chunk[0]]
-
-    def gemm(
-        self,
-        area: Extent,
-        index: int,
-        reduction: _Reduction,
-        window: Window,
-        chunk: tuple[int, int],
-        acc: Block,
-    ) -> None:
+    def load_weights(self, reduction: Reduction, chunk: tuple[int, int]) -> Block:
         taps = reduction.taps
-        depth = reduction.blocks[1] - reduction.blocks[0]
-        per_block = taps.n_y * taps.n_x
-        instruction = Gemm(
-            accumulate=int(index > 0),
-            inp=0,
-            wgt=0,
-            acc=0,
-            n_o=chunk[1] - chunk[0],
-            n_k0=depth,
-            n_k1=taps.n_y,
-            n_k2=taps.n_x,
-            n_y=area.n_y,
-            n_x=area.n_x,
-            inp_k0=1,
-            inp_k1=window.tap_y,
-            inp_k2=window.tap_x,
-            inp_y=window.output_y,
-            inp_x=window.output_x,
-            wgt_o=depth * per_block,
-            wgt_k0=per_block,
-            wgt_k1=taps.n_x,
-            wgt_k2=1,
-            acc_o=area.n_y * area.n_x,
-            acc_y=area.n_x,
-            acc_x=1,
-        )
-        weights = self.weight_block(index, reduction, chunk)
-        self.builder.step(instruction, ("inp", window.block), ("wgt", weights), ("acc", acc))
+        tiles = self.tiles[
+            slice(*chunk),
+            slice(*reduction.blocks),
+            taps.y : taps.y + taps.n_y,
+            taps.x : taps.x + taps.n_x,
+        ]
+        count = int(np.prod(tiles.shape[:4]))
+        address = self.builder.constants.add(f"{self.node.name}.weights", tiles.tobytes())
+        return Block(Space.WGT, count, (Load(buffer=Space.WGT, dram=address, n0=count),))

@@ -7,11 +7,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from accelc.compiler.dense import Output, outputs, tap_ranges
 from accelc.compiler.footprint import Space
 from accelc.compiler.graph import Array, Node
 from accelc.compiler.integer import ConvAttrs, Post
 from accelc.compiler.layout import View
-from accelc.compiler.lower_conv import Output, outputs, tap_ranges
 from accelc.compiler.region import Parameters, RegionBuilder, ranges, requantize
 from accelc.compiler.task import Block
 from accelc.compiler.tile_cost import ConvShape, Counts

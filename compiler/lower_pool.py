@@ -1,10 +1,10 @@
 """Maximum pools on the vector unit, tap by tap from ``vin``."""
 
+from accelc.compiler.dense import outputs
 from accelc.compiler.footprint import Space
 from accelc.compiler.graph import Node
 from accelc.compiler.integer import ConvAttrs, Post
 from accelc.compiler.layout import View
-from accelc.compiler.lower_conv import outputs
 from accelc.compiler.region import RegionBuilder, ranges
 from accelc.compiler.task import Block
 from accelc.compiler.tile_cost import ConvShape

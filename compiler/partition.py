@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from accelc.compiler.graph import Graph, Node
+from accelc.compiler.integer import AS_WEIGHTS
 
 
 class Place(StrEnum):
@@ -41,17 +42,21 @@ def partition(graph: Graph, places: Sequence[Place]) -> tuple[Segment, ...]:
     ``places`` gives the place of each node, in the graph's order. A node's stage is the number of
     changes of place on the worst path to it; nodes of one stage and place form a segment. A path
     that leaves a segment raises the stage for good, so no path can come back: segments are convex,
-    and sorted by stage they can run one after the other.
+    and sorted by stage they can run one after the other. What the accelerator takes as weights
+    comes from the host, so a value on its way there begins a segment, even if the
+    accelerator computed it.
     """
     stage_of_value: dict[str, tuple[int, Place]] = {}
     members: dict[tuple[int, Place], list[int]] = {}
     for index, node in enumerate(graph.nodes):
         place = places[index]
         stage = 0
-        for name in node.inputs:
+        from_host = AS_WEIGHTS.get(node.op) if place is Place.ACCELERATOR else None
+        for position, name in enumerate(node.inputs):
             if name in stage_of_value:
                 before, its_place = stage_of_value[name]
-                stage = max(stage, before + (its_place is not place))
+                moves = its_place is not place or position == from_host
+                stage = max(stage, before + moves)
         for name in node.outputs:
             stage_of_value[name] = (stage, place)
         members.setdefault((stage, place), []).append(index)
@@ -116,6 +121,8 @@ def multiply_accumulates(graph: Graph, node: Node) -> int:
     outputs = graph.types[node.outputs[0]].shape
     if node.op == "int.conv":
         per_output = shapes[1][:-1] if node.attrs["depthwise"] else shapes[1][1:]
+    elif node.op == "int.matmul":
+        per_output = shapes[0][-1:]
     elif node.op in ("Conv", "ConvInteger"):
         per_output = shapes[1][1:]
     elif node.op == "QLinearConv":

@@ -1,12 +1,13 @@
 """Random small graphs of integer operators, for tests of everything behind the graph."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from accelc.compiler.graph import Array, Graph, Node, TensorType
-from accelc.compiler.integer import AddStage, ConvAttrs, Post
+from accelc.compiler.integer import AddStage, ConvAttrs, MatmulAttrs, Post
 from accelc.isa.config import AccelConfig
 
 Shape = tuple[int, int, int, int]
@@ -143,6 +144,24 @@ class GraphBuilder:
             inputs = (*inputs, self.constant("table", self.int8(256)))
         return self.emit("int.conv", inputs, shape, conv=conv, post=post, depthwise=depthwise)
 
+    def matmul(
+        self, a: str, outputs: int, matmul: MatmulAttrs, *, b: str = "", table: bool = False
+    ) -> str:
+        """The product of ``a`` and ``b``, an input of its own if it is not given."""
+        m, _, _, k = self.shape(a)
+        b = b or self.input((outputs, 1, math.prod(matmul.b_batch), k))
+        post = self.post(table=table)
+        zeros = matmul.a_zero, matmul.b_zero
+        # a zero point widens the sums as numbers of its size would; their mean is taken away
+        spread = math.prod(1 + (zero / 74) ** 2 for zero in zeros)
+        bias, mult, shift = self.requantization(outputs, math.ceil(k * spread))
+        self.constants[bias] -= np.int32(k * math.prod(zeros))
+        inputs = (a, b, bias, mult, shift)
+        if post.table:
+            inputs = (*inputs, self.constant("table", self.int8(256)))
+        shape = (m, 1, math.prod(matmul.batch), outputs)
+        return self.emit("int.matmul", inputs, shape, matmul=matmul, post=post)
+
     def maxpool(self, x: str, conv: ConvAttrs, *, table: bool = False) -> str:
         n, h, w, c = self.shape(x)
         post = self.post(table=table)
@@ -193,6 +212,18 @@ def random_window(
             return conv
 
 
+def random_matmul(rng: np.random.Generator, heads: int) -> MatmulAttrs:
+    """A product whose first operand has ``heads`` heads, one or several batch axes, any zeros."""
+    zeros = rng.choice([0, 0, 0, -128, 127, int(rng.integers(-127, 127))], 2).tolist()
+    batches: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((heads,), (heads,)),
+        ((heads,), (1,)),
+        ((heads, 1), (1, int(rng.integers(1, 4)))),
+    ]
+    a_batch, b_batch = batches[int(rng.integers(len(batches)))]
+    return MatmulAttrs(a_batch=a_batch, b_batch=b_batch, a_zero=zeros[0], b_zero=zeros[1])
+
+
 def random_graph(seed: int, config: AccelConfig, *, nodes: int = 4) -> Graph:
     """A connected random graph of about ``nodes`` integer operators on small images."""
     rng = np.random.default_rng(seed)
@@ -217,6 +248,8 @@ def _random_node(builder: GraphBuilder, rng: np.random.Generator, x: str, values
         ["conv", "depthwise", "maxpool", "add", "concat", "fc", "scale", "lookup", "resize"],
         p=[0.3, 0.15, 0.1, 0.12, 0.1, 0.08, 0.05, 0.05, 0.05],
     )
+    if kind == "conv" and h == 1 and rng.random() < 0.8:
+        kind = "matmul"
     same = [v for v in values if builder.shape(v) == (n, h, w, c)]
     channels = int(rng.integers(1, 3 * config.block_out))
     match kind:
@@ -236,6 +269,8 @@ def _random_node(builder: GraphBuilder, rng: np.random.Generator, x: str, values
             return builder.concat(x, *rng.choice(others, int(rng.integers(1, 3))).tolist())
         case "fc":
             return builder.conv(x, channels, ConvAttrs(kernel=(h, w)), table=table)
+        case "matmul":
+            return builder.matmul(x, channels, random_matmul(rng, w), table=table)
         case "scale":
             return builder.scale(x)
         case "lookup" if config.lut:

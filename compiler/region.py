@@ -32,8 +32,8 @@ class RegionBuilder:
     config: AccelConfig
     views: dict[str, View]
     constants: ConstantPool
-    #: First layers that read their input as patches: node name to the patches and what they are.
-    patched: Mapping[str, tuple[View, Packing]] = field(default_factory=dict)
+    #: What nodes read in a layout of their own, by node: where it is, and patches or tiles.
+    own: Mapping[str, tuple[View, Packing]] = field(default_factory=dict)
     layer: int = 0
     steps: list[Step] = field(default_factory=list)
     last_table: Block | None = None
@@ -55,8 +55,8 @@ class RegionBuilder:
 
     # parameters and tables
 
-    def parameters(self, node: Node, names: tuple[str, str, str]) -> "Parameters":
-        """Parameter rows of ``bias``, ``mult`` and ``shift``, each ``(channels,)``."""
+    def parameters(self, node: Node, names: tuple[str, str, str], offset: int = 0) -> "Parameters":
+        """Parameter rows of ``bias`` plus ``offset``, ``mult``, ``shift``, each ``(channels,)``."""
         bias, mult, shift = (self.constant(name).reshape(-1) for name in names)
         blocks = self.vec_blocks(bias.size)
         limit = 1 << self.config.mult_bits
@@ -67,7 +67,7 @@ class RegionBuilder:
                 "quantize for this configuration"
             )
         rows = np.zeros(blocks * self.config.block_out, PRM_DTYPE)
-        rows["bias"][: bias.size] = bias
+        rows["bias"][: bias.size] = (bias.astype(np.int64) + offset).astype(np.int32)
         scale = mult.astype(np.int64) | shift.astype(np.int64) << 24
         rows["scale"][: bias.size] = scale.astype(np.uint32)
         address = self.constants.add(f"{node.name}.params", rows.tobytes())

@@ -87,6 +87,7 @@ def _best_conv(shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int) 
     kh, kw = conv.kernel
     th, tw, to = plane_candidates(oh, ow, shape.blocks_out)
     twice = copies(config)
+    inp_rows, wgt_rows = config.inp_rows - shape.spare, config.wgt_rows - shape.spare
     fits = th * tw * to * twice <= min(config.acc_rows, config.out_rows)
     fits &= to * twice <= config.prm_rows
     if shape.residual:
@@ -114,15 +115,15 @@ def _best_conv(shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int) 
     chunk = np.clip(
         -(-GEMM_CYCLES // np.maximum(np.maximum(rows, config.block_out) * taps, 1)), 1, to
     )
-    chunk = np.clip(np.minimum(chunk, config.wgt_rows // (twice * taps)), 1, None)
-    fits = (twice * chunk * taps <= config.wgt_rows) & (window <= MAX_LOAD_ROWS)
+    chunk = np.clip(np.minimum(chunk, wgt_rows // (twice * taps)), 1, None)
+    fits = (twice * chunk * taps <= wgt_rows) & (window <= MAX_LOAD_ROWS)
     ahead = twice * chunk * taps if twice > 1 else 0
-    fits &= ~keep_w | (to * all_taps + ahead <= config.wgt_rows)
+    fits &= ~keep_w | (to * all_taps + ahead <= wgt_rows)
     kept_window = np.where(
         n_sp > 1, twice * whole_window, whole_window + np.where(n_k > 1, 2, 0) * window
     )
-    fits &= ~keep_i | (kept_window <= config.inp_rows)
-    fits &= (twice * window <= config.inp_rows) | (keep_i & (n_sp * n_k == 1))
+    fits &= ~keep_i | (kept_window <= inp_rows)
+    fits &= (twice * window <= inp_rows) | (keep_i & (n_sp * n_k == 1))
     if not fits.any():
         return None
 
@@ -130,8 +131,8 @@ def _best_conv(shape: ConvShape, config: AccelConfig, taps_y: int, taps_x: int) 
     vec_cycles = config.vec_row_bytes / config.bus_bytes
     lane_cycles = max(1, config.batch * config.block_out // config.vector_lanes)
     padded = shape.groups * _padded_rows(oh, th, ow, tw, config.block_out)
-    gemms = n_sp * n_oc * n_k * -(-to // chunk)
-    compute = padded * all_taps * shape.blocks_out + gemms * INSTRUCTION_CYCLES
+    gemms = n_sp * n_oc * n_k * -(-to // chunk) * shape.passes
+    compute = padded * all_taps * shape.blocks_out * shape.passes + gemms * INSTRUCTION_CYCLES
     input_loads = n_sp * n_k * np.where(keep_i | (n_oc == 1), 1, n_oc)
     line = np.where(ti == shape.pitch, positions // loaded(th, taps_y, *_y(conv)), 1)
     window_cycles = run_cycles(config, positions // line, line * ti * row_cycles, READ_RUN_CYCLES)

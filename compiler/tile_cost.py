@@ -44,6 +44,10 @@ class ConvShape:
     #: Rows of ``inp`` of one input pixel in memory.
     pitch: int
     residual: bool = False
+    #: GEMMs that every row and tile of weights meet in, one of them for their product.
+    passes: int = 1
+    #: Rows of ``inp`` and ``wgt`` that the other GEMMs need.
+    spare: int = 0
 
     @property
     def output_size(self) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import accelc
@@ -152,6 +153,15 @@ def test_the_shipped_network(config: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t_kws_dscnn_q", "t_vww_q"])
 def test_networks_with_few_input_channels(name: str, tmp_path: Path) -> None:
     check(accelc.compile(str(SHARED / f"{name}.onnx"), config="1x8x8"), tmp_path, 2)
+
+
+@pytest.mark.parametrize("config", ["1x16x16", "2x16x16", "1x4x8"])
+def test_a_product_of_two_inputs(config: str, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        product (int8[3,9,20] a, int8[3,20,11] b) => (int8[3,9,11] y)
+        <float s = {0.05}, float t = {2.0}, int8 z = {0}>
+        { y = QLinearMatMul (a, s, z, b, s, z, t, z) }""")
+    check(accelc.compile(model, config=config), tmp_path, 3)
 
 
 def test_what_is_wrong_is_told(tmp_path: Path) -> None:

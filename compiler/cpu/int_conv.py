@@ -82,6 +82,8 @@ class ConvShape:
     post: PostKernel
     #: Lanes of int32 in one accumulator register.
     lanes: int
+    #: Images of one line are heads: each has weights of its own, a pixel of the output has all.
+    heads: bool = False
 
     @property
     def segments(self) -> tuple[int, int]:
@@ -166,7 +168,10 @@ def emit_conv(k: Kernel, s: ConvShape) -> None:
             column = k.affine((first, s.stride[1]), (kx, s.dilation[1]))
             read = k.imul(k.affine((row, s.wp), (column, 1)), s.c)
             w0 = k.affine(
-                (block, block_elems), (ky, count * pairs * lanes * 2), (kx, pairs * lanes * 2)
+                (n if s.heads else 0, blocks * block_elems),
+                (block, block_elems),
+                (ky, count * pairs * lanes * 2),
+                (kx, pairs * lanes * 2),
             )
 
             def pair(j: Index, *sums: Val) -> list[Val]:
@@ -208,7 +213,8 @@ def emit_conv(k: Kernel, s: ConvShape) -> None:
             k.loop(-(-s.ow // pixels), tiles)
 
         k.loop(blocks // width, group)
-        requantize_line(k, post, line, padded_outputs, other, out, k.affine((n, s.oh), (y, 1)), s)
+        where = (n, s.n) if s.heads else (k.imul(k.affine((n, s.oh), (y, 1)), s.ow), 1)
+        requantize_line(k, post, line, padded_outputs, other, out, where, s)
 
     k.nest((s.n, s.oh), lambda at: output_line(*at))
 
@@ -257,7 +263,8 @@ def emit_depthwise(k: Kernel, s: ConvShape) -> None:
 
     def output_line(n: Index, y: Index) -> None:
         k.strips(s.c, s.lanes, lambda c, lanes: channels(n, y, c, lanes))
-        requantize_line(k, post, line, s.c, other, out, k.affine((n, s.oh), (y, 1)), s)
+        where = k.imul(k.affine((n, s.oh), (y, 1)), s.ow), 1
+        requantize_line(k, post, line, s.c, other, out, where, s)
 
     k.nest((s.n, s.oh), lambda at: output_line(*at))
 
@@ -283,10 +290,14 @@ def requantize_line(
     pitch: int,
     other: ll.Value | None,
     out: ll.Value,
-    number: Index,
+    where: tuple[Index, int],
     s: ConvShape,
 ) -> None:
-    """Line ``number`` of the output from its accumulators ``(ow, pitch)`` int32."""
+    """A line of the output from its accumulators ``(ow, pitch)`` int32.
+
+    ``where`` are its first pixel and the steps from pixel to pixel.
+    """
+    first, step = where
     lanes = min(16, s.lanes)
     while lanes > s.outputs:
         lanes //= 2
@@ -296,7 +307,7 @@ def requantize_line(
         scale = post.channel_scale(c, lanes)
 
         def pixel(px: Index) -> None:
-            at = k.iadd(k.imul(k.iadd(k.imul(number, s.ow), px), s.outputs), c)
+            at = k.iadd(k.imul(k.affine((first, 1), (px, step)), s.outputs), c)
             value = k.load(line, INT32, k.iadd(k.imul(px, pitch), c), lanes)
             second = None if other is None else k.load(other, INT8, at, lanes)
             k.store(post.lanes(value, scale, second), out, at)

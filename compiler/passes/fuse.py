@@ -9,7 +9,7 @@ from accelc.compiler.integer import AddStage, Post
 from accelc.compiler.rewrite import Replacement, Rule, Scope
 
 #: Operators that can look their result up before storing it.
-_TABLE_HOSTS = ("int.conv", "int.maxpool", "int.add", "int.scale", "int.lookup")
+_TABLE_HOSTS = ("int.conv", "int.matmul", "int.maxpool", "int.add", "int.scale", "int.lookup")
 
 
 def _as_clamp(table: np.ndarray) -> tuple[int, int] | None:
@@ -90,7 +90,7 @@ def _fuse_residual(node: Node, scope: Scope) -> Replacement | None:
 FUSIONS = (
     Rule(
         "table-into-host",
-        "int.lookup(int.conv(x)); likewise pool, add, scale, lookup",
+        "int.lookup(int.conv(x)); likewise matmul, pool, add, scale, lookup",
         "int.conv(x) with a table, or with narrower bounds where the table is a clamp",
         _fuse_table,
         ("int.lookup",),

@@ -204,7 +204,7 @@ _LOWERINGS: tuple[tuple[str, str, str, Callable[[Context], None], tuple[str, ...
     (
         "lower-quantize",
         "QuantizeLinear(f(DequantizeLinear(x)...)): f linear, a pool, sum, join or elementwise",
-        "int.conv, int.add, int.concat, int.lookup or int.scale of x",
+        "int.conv, int.matmul, int.add, int.concat, int.lookup or int.scale of x",
         _quantize_linear,
         ("QuantizeLinear",),
     ),
@@ -212,11 +212,17 @@ _LOWERINGS: tuple[tuple[str, str, str, Callable[[Context], None], tuple[str, ...
     (
         "lower-qlinear-matmul",
         "QLinearMatMul(x, w)",
-        "int.conv",
+        "int.conv, or int.matmul of two activations",
         lower_qlinear_matmul,
         ("QLinearMatMul",),
     ),
-    ("lower-qgemm", "QGemm(x, w)", "int.conv", lower_qgemm, ("QGemm",)),
+    (
+        "lower-qgemm",
+        "QGemm(x, w)",
+        "int.conv, or int.matmul of two activations",
+        lower_qgemm,
+        ("QGemm",),
+    ),
     ("lower-qlinear-add", "QLinearAdd(a, b)", "int.add", lower_qlinear_add, ("QLinearAdd",)),
     (
         "lower-qlinear-average",

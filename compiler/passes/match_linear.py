@@ -16,6 +16,7 @@ from accelc.compiler.passes.lower_conv import (
     real_multipliers,
     weight_values,
 )
+from accelc.compiler.passes.lower_matmul import Product, lower_product
 from accelc.compiler.passes.operands import (
     Context,
     Operand,
@@ -198,12 +199,24 @@ def _linear(
 def _weights(scope: Scope, value: str) -> Operand:
     found = dequantized(scope, value)
     if found is None:
-        raise Refusal(f"weights {value!r} are not quantized")
+        raise Refusal(f"operand {value!r} is not quantized")
     return found
+
+
+def _channels(w: Operand, transposed: bool) -> int:
+    """Output channels of a product with ``w (..., k, o)``, or ``(..., o, k)`` if ``transposed``."""
+    if len(w.shape) < 2:
+        return 1
+    axis = len(w.shape) - (2 if transposed else 1)
+    if w.scale.ndim and w.axis != axis:
+        raise Refusal(f"{w.value!r} is quantized along axis {w.axis}, not output channels")
+    return w.shape[axis]
 
 
 def _acc_scale(x: Operand, w: Operand, channels: int) -> NDArray[np.float64]:
     """What one unit of the accumulator is worth, ``(channels,)``."""
+    if w.scale.size not in (1, channels):
+        raise Refusal(f"{w.value!r} has {w.scale.size} scales for {channels} output channels")
     return np.broadcast_to(np.float64(x.scalar_scale) * w.scale.astype(np.float64), (channels,))
 
 
@@ -219,11 +232,30 @@ def _fully_connected(
     result: Target,
     clamp: Clamp,
 ) -> None:
-    """``x (…, k)`` times ``w (k, o)``, or ``(o, k)`` if ``transposed``."""
-    if len(w.shape) != 2:
-        raise Refusal(f"weights {w.value!r} have {len(w.shape)} axes, not 2")
-    if not x.shape:
+    """``x (…, k)`` times ``w (k, o)``, or ``(o, k)`` if ``transposed``.
+
+    Plain matrices of constants are weights, everything else is a product of activations.
+    """
+    if not x.shape or not w.shape:
         raise Refusal("a matrix product of a scalar")
+    constant = [context.scope.constant(operand.value) is not None for operand in (x, w)]
+    if all(constant):
+        raise Refusal("a matrix product of constants")
+    if constant[0] or not constant[1] or len(w.shape) != 2:
+        channels = _channels(w, transposed)
+        real = real_multipliers(x.scalar_scale, w.scale, result.scale, channels)
+        units = bias.units + integer_bias(bias.real, _acc_scale(x, w, channels), real)
+        product = Product(
+            a=x,
+            b=require_int8(w),
+            transposed=transposed,
+            bias=units,
+            real=real,
+            low=clamp.low,
+            high=clamp.high,
+        )
+        lower_product(context, product, result)
+        return
     values = weight_values(context.scope, w, 0 if transposed else 1)
     values = values if transposed else values.T
     linear = _linear(x, w, values[:, :, None, None], bias, _POINT, 1, result, clamp)
@@ -242,11 +274,12 @@ def _matmul(
 ) -> None:
     scope = context.scope
     x = activation(scope, node.inputs[0], "input")
-    if scope.constant(x.value) is not None:
-        raise Refusal("a matrix product with the constant on the left")
     w = _weights(scope, node.inputs[1])
     rank = max(len(result.shape), 1)
-    bias = channel_bias(scope, [(b, rank, -1) for b in biases], _acc_scale(x, w, w.shape[-1]))
+    if biases and len(w.shape) < 2:
+        raise Refusal("a bias of a product with a vector")
+    scale = _acc_scale(x, w, _channels(w, False))
+    bias = channel_bias(scope, [(b, rank, -1) for b in biases], scale)
     _fully_connected(context, x, w, False, bias, result, clamp)
 
 
@@ -262,7 +295,7 @@ def _gemm(
     x = activation(scope, node.inputs[0], "input")
     w = _weights(scope, node.inputs[1])
     transposed = bool(attrs.get("transB", 0))
-    channels = w.shape[0 if transposed else 1]
+    channels = _channels(w, transposed)
     constants = [value for value in (*node.inputs[2:3], *biases) if value]
     bias = channel_bias(scope, [(b, 2, -1) for b in constants], _acc_scale(x, w, channels))
     _fully_connected(context, x, w, transposed, bias, result, clamp)
@@ -292,18 +325,18 @@ def _int_bias(scope: Scope, value: str, channels: int) -> Bias:
 
 
 def lower_qlinear_matmul(context: Context) -> None:
-    """``QLinearMatMul`` with constant second operand to ``int.conv``."""
+    """``QLinearMatMul`` to ``int.conv``, of two activations to ``int.matmul``."""
     scope, node = context.scope, context.node
     i = node.inputs
     x = require_int8(operand(scope, i[0], i[1], i[2]))
     w = operand(scope, i[3], i[4], i[5], -1)
     result = target(scope, node.outputs[0], i[6], i[7])
-    bias = _int_bias(scope, "", w.shape[-1] if w.shape else 0)
+    bias = _int_bias(scope, "", _channels(w, False))
     _fully_connected(context, x, w, False, bias, result, Clamp())
 
 
 def lower_qgemm(context: Context) -> None:
-    """``com.microsoft.QGemm`` to ``int.conv``."""
+    """``com.microsoft.QGemm`` to ``int.conv``, of two activations to ``int.matmul``."""
     scope, node = context.scope, context.node
     i = node.inputs
     if node.attrs.get("transA", 0) or node.attrs.get("alpha", 1.0) != 1.0:
@@ -314,5 +347,5 @@ def lower_qgemm(context: Context) -> None:
     x = require_int8(operand(scope, i[0], i[1], i[2]))
     w = operand(scope, i[3], i[4], i[5], 0 if transposed else 1)
     result = target(scope, node.outputs[0], node.input(7), node.input(8))
-    bias = _int_bias(scope, node.input(6), w.shape[0 if transposed else 1])
+    bias = _int_bias(scope, node.input(6), _channels(w, transposed))
     _fully_connected(context, x, w, transposed, bias, result, Clamp())

@@ -7,7 +7,13 @@ import numpy as np
 from accelc.compiler.check import check
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
 from accelc.compiler.quantize.layers import Kind, Layer
-from accelc.compiler.quantize.parameters import Affine, Weights, affine, quantize_weights
+from accelc.compiler.quantize.parameters import (
+    Affine,
+    Weights,
+    affine,
+    balanced,
+    quantize_weights,
+)
 from accelc.compiler.quantize.plan import Plan
 from accelc.compiler.rewrite import prune
 
@@ -35,12 +41,19 @@ def value_parameters(
 ) -> dict[str, Affine]:
     """Scale and zero point of every quantized value; values with one source share them."""
     found: dict[str, Affine] = {}
+    factors = {
+        plan.source[value]
+        for layer in plan.quantized
+        if layer.kind is Kind.PRODUCT
+        for value in layer.reads
+    }
     for value in plan.values:
         constant = graph.constants.get(value)
         if constant is not None:
-            found[value] = affine(float(constant.min()), float(constant.max()))
+            covered = float(constant.min()), float(constant.max())
         else:
-            found[value] = affine(*ranges[plan.source[value]])
+            covered = ranges[plan.source[value]]
+        found[value] = affine(*(balanced(*covered) if plan.source[value] in factors else covered))
     return found
 
 

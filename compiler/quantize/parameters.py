@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 INT8_MIN, INT8_MAX = -128, 127
 #: Weights are symmetric: one value less, so that the sign can be changed.
 WEIGHT_MAX = 127
+#: How far the nearer end of a range must reach, as a share of the farther one, to be made alike.
+BALANCED = 0.5
 #: A bias takes at most half of the accumulator's range; the products need the rest.
 BIAS_MAX = 1 << 30
 #: Smaller scales are of values that are 0 for all purposes; their products underflow float32.
@@ -51,6 +53,18 @@ def affine(low: float, high: float) -> Affine:
     scale = np.float32(max((high - low) / (INT8_MAX - INT8_MIN), MIN_SCALE))
     zero = int(np.clip(np.rint(INT8_MIN - low / float(scale)), INT8_MIN, INT8_MAX))
     return Affine(scale, zero)
+
+
+def balanced(low: float, high: float) -> tuple[float, float]:
+    """The range of a factor of a product: as far to both sides where that costs little.
+
+    With a zero point of 0 the accelerator multiplies once, with another one also what corrects for
+    it. One side that reaches less than ``BALANCED`` of the other is not given levels for that.
+    """
+    reach = max(-low, high)
+    if min(-low, high) < BALANCED * reach:
+        return low, high
+    return -reach * (INT8_MAX + 1) / INT8_MAX, reach
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from accelc.compiler.graph import Graph, Node, Origin, Quant, TensorType
-from accelc.compiler.integer import AddStage, ConvAttrs, Post
+from accelc.compiler.integer import AddStage, ConvAttrs, MatmulAttrs, Post
 from accelc.compiler.layout import Packing
 from accelc.compiler.onnx_weights import release
 from accelc.compiler.partition import Place, Placement
@@ -26,8 +26,8 @@ ALIGNMENT = 64
 CLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
-        Graph, Node, Origin, Quant, TensorType, AddStage, ConvAttrs, Post, Packing, Placement,
-        Layer, Region,
+        Graph, Node, Origin, Quant, TensorType, AddStage, ConvAttrs, MatmulAttrs, Post, Packing,
+        Placement, Layer, Region,
     )
 }  # fmt: skip
 _ENUMS: dict[str, type[Place]] = {"Place": Place}

@@ -10,6 +10,7 @@ from accelc.compiler.layout import (
     patches,
     unpack,
 )
+from accelc.compiler.lower_conv import weight_tiles
 from accelc.isa.config import PRESETS, AccelConfig
 from accelc.isa.errors import InputError
 
@@ -59,6 +60,19 @@ def test_patches_hold_the_windows_of_a_convolution(lines: int) -> None:
                 np.testing.assert_array_equal(windows[0, line, x, place : place + 3], expected)
 
 
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+def test_tiles_are_rows_of_weights(config: AccelConfig) -> None:
+    """What the host packs at run time is what constant weights are packed to."""
+    array = tensor(3, 19, 1, 3, 37)
+    packing = Packing(value="w", shape=array.shape, kind="tiles")
+    outputs, depth = (-(-19 // config.block_out), -(-37 // config.block_in))
+    data = np.frombuffer(pack(array, packing, config), np.int8)
+    tiles = data.reshape(outputs, 3, depth, config.block_out, config.block_in)
+    # weights are ordered by taps within a block of channels
+    expected = weight_tiles(array, config)[:, :, 0].transpose(0, 2, 1, 3, 4)
+    np.testing.assert_array_equal(tiles, expected)
+
+
 def test_wrong_arrays_are_refused() -> None:
     config = CONFIGS[0]
     packing = Packing(value="x", shape=(1, 2, 2, 3))
@@ -71,17 +85,20 @@ def test_wrong_arrays_are_refused() -> None:
     patch = Packing(
         value="x", shape=(1, 2, 2, 3), kind="patch", conv=ConvAttrs(kernel=(2, 2)), patch_lines=2
     )
-    with pytest.raises(InputError, match="only nhwc regions can be unpacked"):
-        unpack(bytes(64), patch, config)
+    for packing in (patch, Packing(value="x", shape=(1, 2, 2, 3), kind="tiles")):
+        with pytest.raises(InputError, match="only nhwc regions can be unpacked"):
+            unpack(bytes(64), packing, config)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
-@pytest.mark.parametrize("lines", [0, 1, 3])
+@pytest.mark.parametrize("lines", [-1, 0, 1, 3])
 def test_the_gather_table_packs_as_pack_does(config: AccelConfig, lines: int) -> None:
     conv = ConvAttrs(kernel=(3, 2), stride=(2, 1), pads=(1, 0, 2, 3), dilation=(1, 2), pad_value=-7)
     array = tensor(5, 1, 6, 5, 3)
     packing = Packing(value="x", shape=array.shape)
-    if lines:
+    if lines < 0:
+        packing = Packing(value="x", shape=array.shape, kind="tiles")
+    elif lines:
         packing = Packing(value="x", shape=array.shape, kind="patch", conv=conv, patch_lines=lines)
     table = gather_table(packing, config)
     constant = table >= GATHER_CONSTANT

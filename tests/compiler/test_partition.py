@@ -99,6 +99,7 @@ def test_constants_and_reasons_follow_their_nodes() -> None:
     [
         ("int.conv", False, (8, 3, 3, 4), (2, 5, 6, 8), 2 * 5 * 6 * 8 * 36),
         ("int.conv", True, (3, 3, 4), (1, 5, 6, 4), 5 * 6 * 4 * 9),
+        ("int.matmul", False, (4, 1, 3, 8), (5, 1, 3, 4), 5 * 3 * 4 * 4),
         ("int.maxpool", False, (1,), (1, 5, 6, 4), 0),
         ("Conv", False, (8, 4, 3, 3), (2, 8, 5, 6), 2 * 8 * 5 * 6 * 36),
         ("Conv", False, (8, 1, 3, 3), (2, 8, 5, 6), 2 * 8 * 5 * 6 * 9),

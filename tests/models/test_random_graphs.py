@@ -1,5 +1,7 @@
 """Random small graphs from int.* operators to every device, bit for bit, twice without reset."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from accelc.compiler.graph import Graph
 from accelc.compiler.integer import ConvAttrs
 from accelc.compiler.integer_reference import evaluate
 from accelc.compiler.layout import pack, unpack
-from accelc.compiler.random_graphs import GraphBuilder, random_graph
+from accelc.compiler.random_graphs import GraphBuilder, random_graph, random_matmul
 from accelc.isa.config import PRESETS, AccelConfig
 from accelc.session import make_device
 from accelc.sim.device import Device, MemoryModel
@@ -64,6 +66,23 @@ def larger_than_everything(config: AccelConfig) -> Graph:
 def test_random_graphs(config: AccelConfig, name: str) -> None:
     for seed in range(20):
         check(random_graph(seed, config), config, name, seed)
+
+
+def random_product(seed: int, config: AccelConfig) -> Graph:
+    """A product of two inputs with ragged sizes, several heads and any zero points."""
+    rng = np.random.default_rng(seed)
+    b = GraphBuilder(config, rng, name=f"product{seed}")
+    rows, depth, outputs = (int(size) for size in rng.integers(1, 4 * config.block_out, 3))
+    matmul = random_matmul(rng, int(rng.integers(1, 4)))
+    x = b.input((rows, 1, math.prod(matmul.a_batch), depth))
+    return b.graph(b.matmul(x, outputs, matmul, table=bool(rng.integers(2))))
+
+
+@pytest.mark.parametrize("name", ["functional", pytest.param("rtl", marks=pytest.mark.rtl)])
+@pytest.mark.parametrize("config", PRESETS.values(), ids=lambda c: c.name)
+def test_random_products(config: AccelConfig, name: str) -> None:
+    for seed in range(8):
+        check(random_product(seed, config), config, name, seed)
 
 
 @pytest.mark.parametrize("name", ["functional", pytest.param("rtl", marks=pytest.mark.rtl)])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from accelc.compiler.quantize.parameters import BIAS_MAX, affine, quantize_weights
+from accelc.compiler.quantize.parameters import BIAS_MAX, affine, balanced, quantize_weights
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,18 @@ def test_zero_is_exact_and_the_range_covered(rng: np.random.Generator) -> None:
 def test_pixels_stay_what_they_are() -> None:
     pixels = np.arange(256.0)
     assert np.array_equal(affine(0, 255).rounded(pixels), pixels)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "zero"),
+    [(-1, 1, 0), (-3, 2, 0), (-2, 4, 0), (-1, 4, -77), (0, 1, -128), (-5, 0, 127), (0, 0, 0)],
+)
+def test_factors_of_a_product_are_symmetric_where_that_costs_little(
+    low: float, high: float, zero: int
+) -> None:
+    found = affine(*balanced(low, high))
+    assert found.zero == zero
+    assert found.low <= low + 1e-6 and found.high >= high - 1e-6
 
 
 def test_a_value_that_is_always_zero() -> None:

@@ -277,8 +277,15 @@ def test_attention(make_model: MakeModel, rng: np.random.Generator) -> None:
         run_accelc(quantized.model, x),
     ):
         assert np.abs(found - exact).max() < 0.1 * np.abs(exact).max()
-    ops = [p.op for p in accelc.compile(quantized.model).model.placements if p.place != "cpu"]
-    assert ops.count("int.conv") >= 4
+    compiled = accelc.compile(quantized.model).model
+    ops = [p.op for p in compiled.placements if p.place != "cpu"]
+    assert ops.count("int.conv") == 4 and ops.count("int.matmul") == 2
+    on_cpu = {p.op for p in compiled.placements if p.place == "cpu"}
+    conversions = {"QuantizeLinear", "DequantizeLinear", "Reshape", "Transpose"}
+    assert on_cpu - conversions == {"Softmax", "LayerNormalization"}
+    # queries, keys and values reach as far to both sides; probabilities keep all eight bits
+    products = [node.attrs["matmul"] for node in compiled.graph.nodes if node.op == "int.matmul"]
+    assert [(p.a_zero, p.b_zero) for p in products] == [(0, 0), (-128, 0)]
 
 
 @pytest.mark.parametrize(

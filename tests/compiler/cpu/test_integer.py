@@ -7,7 +7,7 @@ import pytest
 
 from accelc.compiler.cpu import compile_graph, supports
 from accelc.compiler.graph import Graph, Node, TensorType
-from accelc.compiler.integer import AddStage, ConvAttrs, Post
+from accelc.compiler.integer import AddStage, ConvAttrs, MatmulAttrs, Post
 from accelc.compiler.integer_reference import evaluate
 
 INT8 = np.dtype(np.int8)
@@ -194,3 +194,29 @@ def test_signs(rng: np.random.Generator) -> None:
 def sign_graph(op: str, source: Any, target: Any) -> Graph:
     types = {"x": TensorType((3, 41), np.dtype(source)), "y": TensorType((3, 41), np.dtype(target))}
     return Graph("sign", (Node(op, "s", ("x",), ("y",)),), types, {}, ("x",), ("y",), 17)
+
+
+MATMULS = [
+    # m, k, o, batch of a, batch of b
+    (1, 1, 1, (1,), (1,)),
+    (7, 33, 18, (1,), (1,)),
+    (64, 64, 64, (2,), (2,)),
+    (5, 16, 9, (3,), (1,)),
+    (5, 17, 9, (2, 1), (1, 3)),
+    (1, 129, 70, (1,), (4,)),
+]
+
+
+@pytest.mark.parametrize("case", MATMULS)
+@pytest.mark.parametrize("zeros", [(0, 0), (-128, 0), (127, -128)])
+@pytest.mark.parametrize("table", [False, True])
+def test_matmul(case: Any, zeros: Any, table: bool, rng: np.random.Generator) -> None:
+    m, k, o, a_batch, b_batch = case
+    matmul = MatmulAttrs(a_batch=a_batch, b_batch=b_batch, a_zero=zeros[0], b_zero=zeros[1])
+    heads = [int(np.prod(batch)) for batch in (a_batch, b_batch, matmul.batch)]
+    inputs = {"a": int8(rng, m, 1, heads[0], k), "b": int8(rng, o, 1, heads[1], k)}
+    constants = scaling(rng, o, 5500.0 * k**0.5 * (1 + (zeros[0] and 2)) * (1 + (zeros[1] and 2)))
+    if table:
+        constants["table"] = int8(rng, 256)
+    attrs = {"matmul": matmul, "post": Post(zero=3, table=table)}
+    check("int.matmul", inputs, constants, (m, 1, heads[2], o), attrs)
