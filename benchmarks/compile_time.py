@@ -3,10 +3,10 @@
     python benchmarks/compile_time.py
     python benchmarks/compile_time.py --shape qdq --nodes 20000 --profile
 
-For every form of graph and number of nodes one line: regions on the accelerator, seconds of processor
-time to compile (programs verified), to write and read the artifact, and to make the network ready to
-run (native code included), microseconds a node, and how these compare with the smallest graph of that
-form. The last line is the largest growth of the time a node takes.
+For every form of graph and number of nodes one line: regions on the accelerator, seconds of
+processor time to compile (programs verified), to write and read the artifact, and to make the
+network ready to run (native code included), microseconds a node, and how these compare with the
+smallest graph of that form. The last line is the largest growth of the time a node takes.
 """
 
 import argparse

@@ -5,13 +5,13 @@
 
 Seed by seed a mutant of one of onnx's operator tests (attributes, operands, constants and nodes at
 random), every twentieth of a network (the example and those in the folder ``--models``), and every
-twentieth noise. A process of its own compiles each, for the CPU or for CPU and accelerator, and runs
-it. The answer must be outputs or an ``AccelcError`` of one line, within LIMIT_SECONDS of processor
-time and LIMIT_BYTES of memory more than the model undamaged takes. Any other exception, the end of
-the process, and what breaks those limits is a finding.
+twentieth noise. A process of its own compiles each, for the CPU or for CPU and accelerator, and
+runs it. The answer must be outputs or an ``AccelcError`` of one line, within LIMIT_SECONDS of
+processor time and LIMIT_BYTES of memory more than the model undamaged takes. Any other exception,
+the end of the process, and what breaks those limits is a finding.
 
-Every mutant is a line in ``--log``, behind whose last seed the next run goes on. ``--seed`` tries one
-again, in this process, and shows where it went wrong. The exit code is 1 if anything was found.
+Every mutant is a line in ``--log``, behind whose last seed the next run goes on. ``--seed`` tries
+one again, in this process, and shows where it went wrong. The exit code is 1 if anything was found.
 """
 
 import argparse

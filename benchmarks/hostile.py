@@ -7,6 +7,7 @@ another one, which may be no model at all.
 import random
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -294,6 +295,7 @@ def noise(rng: random.Random) -> bytes:
     return b"\x08\x08B\x02\x10\x11" + message(7, data) if kind == 1 else data
 
 
+@cache
 def operator_tests() -> dict[str, ModelProto]:
     """The models of onnx's own tests of its operators, by name."""
     with warnings.catch_warnings():

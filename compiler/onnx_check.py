@@ -176,6 +176,17 @@ def _gemm(node: Node, types: Types) -> None:
         raise _error(node, f"its bias {list(c)} does not broadcast to [{rows}, {columns}]")
 
 
+def _batch_normalization(node: Node, types: Types) -> None:
+    x = _shape(node, 0, types)
+    if x is None:
+        return
+    channels = x[1] if len(x) > 1 else 1
+    for index in range(1, 5):
+        found = _shape(node, index, types)
+        if found is not None and found != (channels,):
+            raise _error(node, f"{node.inputs[index]!r} is {list(found)}, not [{channels}]")
+
+
 _RULES: dict[str, Rule] = {
     "QuantizeLinear": _scale,
     "DequantizeLinear": _scale,
@@ -186,6 +197,7 @@ _RULES: dict[str, Rule] = {
     "RNN": _recurrent(1),
     "GRU": _recurrent(3),
     "LSTM": _recurrent(4),
+    "BatchNormalization": _batch_normalization,
     "Gemm": _gemm,
     "MaxPool": _pool,
     "AveragePool": _pool,
