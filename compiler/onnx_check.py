@@ -39,17 +39,26 @@ def check_node(node: Node, types: Types) -> None:
     rule = _RULES.get(node.op)
     if rule is not None:
         rule(node, types)
-    for name in (*node.inputs, *node.outputs):
-        if name in types and len(types[name].shape) > MAX_RANK:
-            rank = len(types[name].shape)
-            raise _error(node, f"{name!r} has {rank} dimensions, more than {MAX_RANK}")
     for name in node.outputs:
         if name in types and min(types[name].shape, default=0) < -1:
             raise _error(node, f"its result {name!r} has the shape {list(types[name].shape)}")
-        if name in types and -1 not in types[name].shape:
-            found = types[name]
-            if prod(found.shape) * found.dtype.itemsize > MAX_VALUE_BYTES:
-                raise _error(node, f"its result {name!r} has the shape {list(found.shape)}")
+        check_size(node, name, types)
+
+
+def check_size(node: Node, name: str, types: Types) -> None:
+    """Check that ``name``, an input or output of ``node``, is nothing no memory can hold.
+
+    Raises:
+        ModelError: it is.
+    """
+    if name not in types:
+        return
+    found = types[name]
+    if len(found.shape) > MAX_RANK:
+        rank = len(found.shape)
+        raise _error(node, f"{name!r} has {rank} dimensions, more than {MAX_RANK}")
+    if -1 not in found.shape and prod(found.shape) * found.dtype.itemsize > MAX_VALUE_BYTES:
+        raise _error(node, f"{name!r} has the shape {list(found.shape)}, more than 1 TiB")
 
 
 def _error(node: Node, problem: str) -> ModelError:

@@ -11,7 +11,7 @@ from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.geometry import pool_output
 from accelc.compiler.graph import Array, Graph, Node, TensorType
-from accelc.compiler.onnx_check import check_node
+from accelc.compiler.onnx_check import check_node, check_size
 from accelc.compiler.onnx_node import (
     REFUSALS,
     UNKNOWN,
@@ -67,6 +67,8 @@ class Inference:
             ModelError: operands that do not belong together.
         """
         outputs = [name for name in node.outputs if name]
+        for name in node.inputs:
+            check_size(node, name, self.types)
         if node.op in ("Shape", "Size") and -1 not in (shape := self.types[node.inputs[0]].shape):
             # an array of the right shape without its memory
             stand_in = np.broadcast_to(np.zeros((), np.int8), shape)
@@ -227,7 +229,8 @@ def _with_bodies(
         helper.make_graph([to_proto(node)], "node", given, results), opset_imports=opsets(opset)
     )
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        # without data propagation, for which a vector is as many dimensions as it has elements
+        inferred = onnx.shape_inference.infer_shapes(model)
     except REFUSALS:
         return None
     found = {value.name: tensor_type(value.type) for value in inferred.graph.output}

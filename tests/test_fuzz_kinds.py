@@ -189,6 +189,38 @@ def test_sizes_beyond_all_memory(name: str, size: int) -> None:
     assert survive(model)
 
 
+@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
+def test_slices_of_impossible_sizes_in_bodies(op: str, hostile: ModuleType) -> None:
+    """onnx's own shape inference runs out of memory, or ends the process, on some of them."""
+    empty = helper.make_empty_tensor_value_info
+    body_inputs = {"If": (), "Loop": ("trip", "going"), "Scan": ("row",)}[op]
+    shapes = [(0,), (3,), (0, 3), (3, 0), (2**31 - 1,), (2**28,), (2**62,)]
+    for seed in range(40 * EFFORT):
+        rng = random.Random(seed)
+        bounds = {name: np.array([rng.choice(hostile.INTS)]) for name in ("start", "end", "step")}
+        bounds["axis"] = np.array([rng.choice((0, 0, -1, 1, 2**40))])
+        constants = [numpy_helper.from_array(array, name) for name, array in bounds.items()]
+        inside = rng.random() < 0.5
+        nodes = [
+            node("Slice", ["x", "start", "end", "axis", "step"], ["s"]),
+            node("Identity", ["s"], ["o"]),
+            *([node("Identity", ["going"], ["on"])] if op == "Loop" else []),
+        ]
+        results = [empty("on"), empty("o")] if op == "Loop" else [empty("o")]
+        body = helper.make_graph(
+            nodes, "b", list(map(empty, body_inputs)), results, constants if inside else []
+        )
+        outer = {"c": np.array(True), "t": np.int64(2)} | ({} if inside else bounds)
+        control = {
+            "If": lambda b: node("If", ["c"], ["y"], then_branch=b, else_branch=b),
+            "Loop": lambda b: node("Loop", ["t", "c"], ["y"], body=b),
+            "Scan": lambda b: node("Scan", ["z"], ["y"], body=b, num_scan_inputs=1),
+        }[op](body)
+        shape = rng.choice(shapes)
+        print("seed", seed, shape, bounds, inside)
+        survive(model_of([control], {"x": shape, "z": (3,)}, constants=outer))
+
+
 def nested(depth: int) -> bytes:
     """If in If in If, as bytes: protobuf itself refuses to build what it cannot read."""
     condition = helper.make_tensor_value_info("c", TensorProto.BOOL, ())

@@ -77,10 +77,11 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
     node = nodes[-1]
     mark, aliases = len(plan.steps), len(plan.aliases)
     plan.current = node.name
-    for name in node.outputs:
-        if name and -1 not in plan.shape(name):
-            size = plan.size(name) * plan.dtype(name).itemsize
-            require_memory(size, f"{node.op} {node.name!r}")
+    for name in filter(None, node.outputs):
+        if -1 in plan.shape(name):
+            raise NotNative(f"the shape of {name} depends on data")
+        size = plan.size(name) * plan.dtype(name).itemsize
+        require_memory(size, f"{node.op} {node.name!r}")
     try:
         if widened(plan, nodes):
             pass
