@@ -15,6 +15,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
+from accelc.compiler.onnx_check import check_attributes
 from accelc.compiler.onnx_file import one_line, open_model, require_text, tensors
 from accelc.compiler.onnx_infer import Inference, may_step_back
 from accelc.compiler.onnx_node import (
@@ -63,6 +64,8 @@ def import_model(
         if any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(proto.graph)):
             raise ModelError("the weights are in external files; give the model's path instead")
     require_text(proto)
+    for part in (proto.graph, *proto.functions):
+        check_attributes(part.node)
     proto, opset = _modernized(_inlined(proto), _opset(proto))
     _require_known_operators(proto, opset)
     if not checked:
@@ -138,12 +141,6 @@ def _check(proto: ModelProto) -> None:
     for value in proto.graph.input:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
             raise ModelError(f"input {value.name!r} has no shape")
-    for node in proto.graph.node:
-        parts = [a.i for a in node.attribute if a.name == "num_outputs" and node.op_type == "Split"]
-        if parts and parts[0] != len(node.output):  # onnx's inference does not survive it
-            raise ModelError(
-                f"Split {node.name!r}: num_outputs is {parts[0]}, it has {len(node.output)} outputs"
-            )
     checked = without_weights(proto)
     for value in checked.graph.output:
         # a shape the exporter left out is inferred later; the checker insists on one

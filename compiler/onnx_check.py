@@ -1,8 +1,10 @@
 """Rules between the operands of one node that neither onnx.checker nor its inference checks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from typing import Any
+
+from onnx import AttributeProto, NodeProto
 
 from accelc.compiler.geometry import pool_output
 from accelc.compiler.graph import Node, TensorType
@@ -25,32 +27,61 @@ _EXTENTS = frozenset(
 _PER_AXIS = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
 
 
-def check_node(node: Node, types: Types) -> None:
-    """Check the shapes of ``node``, whose inputs and outputs are typed.
+def check_operands(node: Node, types: Types) -> None:
+    """Check ``node``, whose inputs are typed, before anything of it is evaluated.
 
     Raises:
-        ModelError: operands that do not belong together, or a result no memory can hold.
+        ModelError: attributes nobody means, or inputs no memory can hold.
     """
     for key in _EXTENTS & node.attrs.keys():
         value = node.attrs[key]
         found = value if isinstance(value, tuple) else (value,)
         if any(isinstance(v, int) and abs(v) > MAX_EXTENT for v in found):
             raise _error(node, f"{key} {list(found)} goes beyond {MAX_EXTENT}")
+    for name in node.inputs:
+        _check_size(node, name, types)
+
+
+def check_node(node: Node, types: Types) -> None:
+    """Check the shapes of ``node``, whose inputs and outputs are typed.
+
+    Raises:
+        ModelError: operands that do not belong together, or a result no memory can hold.
+    """
     rule = _RULES.get(node.op)
     if rule is not None:
         rule(node, types)
     for name in node.outputs:
         if name in types and min(types[name].shape, default=0) < -1:
             raise _error(node, f"its result {name!r} has the shape {list(types[name].shape)}")
-        check_size(node, name, types)
+        _check_size(node, name, types)
 
 
-def check_size(node: Node, name: str, types: Types) -> None:
-    """Check that ``name``, an input or output of ``node``, is nothing no memory can hold.
+def check_attributes(nodes: Iterable[NodeProto]) -> None:
+    """Check what onnx's shape inference does not survive, in ``nodes`` and their bodies.
 
     Raises:
-        ModelError: it is.
+        ModelError: it would end this process, or take all of its memory.
     """
+    for node in nodes:
+        numbers = {a.name: a.i for a in node.attribute if a.type == AttributeProto.INT}
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                check_attributes(body.node)
+        name, outputs = node.name or "".join(node.output[:1]), len(node.output)
+        if node.op_type == "Split" and numbers.get("num_outputs", outputs) != outputs:
+            parts = numbers["num_outputs"]
+            raise ModelError(f"Split {name!r}: num_outputs is {parts}, it has {outputs} outputs")
+        if node.op_type == "GatherND" and numbers.get("batch_dims", 0) < 0:
+            raise ModelError(f"GatherND {name!r}: batch_dims is {numbers['batch_dims']}, below 0")
+        if node.op_type == "LayerNormalization" and abs(numbers.get("axis", -1)) > MAX_RANK:
+            raise ModelError(
+                f"LayerNormalization {name!r}: axis is {numbers['axis']}, no value has more than "
+                f"{MAX_RANK} dimensions"
+            )
+
+
+def _check_size(node: Node, name: str, types: Types) -> None:
     if name not in types:
         return
     found = types[name]

@@ -11,7 +11,7 @@ from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.geometry import pool_output
 from accelc.compiler.graph import Array, Graph, Node, TensorType
-from accelc.compiler.onnx_check import check_node, check_size
+from accelc.compiler.onnx_check import check_node, check_operands
 from accelc.compiler.onnx_node import (
     REFUSALS,
     UNKNOWN,
@@ -67,8 +67,7 @@ class Inference:
             ModelError: operands that do not belong together.
         """
         outputs = [name for name in node.outputs if name]
-        for name in node.inputs:
-            check_size(node, name, self.types)
+        check_operands(node, self.types)
         if node.op in ("Shape", "Size") and -1 not in (shape := self.types[node.inputs[0]].shape):
             # an array of the right shape without its memory
             stand_in = np.broadcast_to(np.zeros((), np.int8), shape)

@@ -221,6 +221,37 @@ def test_slices_of_impossible_sizes_in_bodies(op: str, hostile: ModuleType) -> N
         survive(model_of([control], {"x": shape, "z": (3,)}, constants=outer))
 
 
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs"),
+    [
+        ("LayerNormalization", [(2, 3), (3,)], {"axis": 2**63 - 1}),
+        ("LayerNormalization", [(2, 3), (3,)], {"axis": -(2**31)}),
+        ("GatherND", [(2, 2), (1, 2)], {"batch_dims": -5}),
+        ("Split", [(2, 2)], {"num_outputs": 2**40}),
+        ("TfIdfVectorizer", [(12,)], {
+            "max_skip_count": 2**63 - 1, "max_gram_length": 2, "min_gram_length": 2, "mode": "TF",
+            "ngram_counts": [0, 4], "ngram_indexes": [0, 1], "pool_int64s": [2, 3, 5, 4],
+        }),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+@pytest.mark.parametrize("inside", [False, True], ids=("outside", "in a body"))
+def test_what_nothing_survives_is_refused(
+    op: str, inputs: list[tuple[int, ...]], attrs: dict[str, Any], inside: bool
+) -> None:
+    """onnx's shape inference ends the process, or its reference never comes back."""
+    constants = {f"i{k}": np.ones(shape, np.float32) for k, shape in enumerate(inputs)}
+    if op != "LayerNormalization":
+        last = f"i{len(inputs) - 1}"
+        constants[last] = constants[last].astype(np.int64)
+    layer = node(op, list(constants), ["y"], **attrs)
+    if inside:
+        body = helper.make_graph([layer], "b", [], [helper.make_empty_tensor_value_info("y")])
+        layer = node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+        constants["c"] = np.array(True)
+    assert survive(model_of([layer], {"x": (1,)}, constants=constants))
+
+
 def nested(depth: int) -> bytes:
     """If in If in If, as bytes: protobuf itself refuses to build what it cannot read."""
     condition = helper.make_tensor_value_info("c", TensorProto.BOOL, ())
