@@ -252,6 +252,17 @@ def test_what_nothing_survives_is_refused(
     assert survive(model_of([layer], {"x": (1,)}, constants=constants))
 
 
+@pytest.mark.parametrize("k", [-(2**63), -4, -3, 5, 6, 2**63 - 1])
+def test_diagonals_beyond_the_corners(k: int) -> None:
+    for upper in (0, 1):
+        layer = node("Trilu", ["x", "k"], ["y"], upper=upper)
+        model = model_of([layer], {"x": (3, 5)}, constants={"k": np.int64(k)})
+        x = np.ones((3, 5), np.float32)
+        (y,) = accelc.load(accelc.compile(model, "cpu")).run({"x": x}).values()
+        cut = min(max(k, -9), 9)
+        assert np.array_equal(y, np.triu(x, cut) if upper else np.tril(x, cut))
+
+
 def nested(depth: int) -> bytes:
     """If in If in If, as bytes: protobuf itself refuses to build what it cannot read."""
     condition = helper.make_tensor_value_info("c", TensorProto.BOOL, ())
