@@ -163,8 +163,9 @@ class Judge:
             return 0.0, 0
         key = mutant.source, mutant.target
         if key not in self.sound:
-            _, _, *found = self._measured(self.mutants.networks[mutant.source], mutant.target)
-            self.sound[key] = found[0], found[1]
+            data = self.mutants.networks[mutant.source]
+            _, _, seconds, nbytes = self._measured(data, mutant.target)
+            self.sound[key] = seconds, nbytes
         return self.sound[key]
 
     def _measured(self, data: bytes, target: str) -> tuple[str, str, float, int]:

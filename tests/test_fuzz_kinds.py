@@ -240,7 +240,9 @@ def test_what_nothing_survives_is_refused(
     op: str, inputs: list[tuple[int, ...]], attrs: dict[str, Any], inside: bool
 ) -> None:
     """onnx's shape inference ends the process, or its reference never comes back."""
-    constants = {f"i{k}": np.ones(shape, np.float32) for k, shape in enumerate(inputs)}
+    constants: dict[str, Any] = {
+        f"i{k}": np.ones(shape, np.float32) for k, shape in enumerate(inputs)
+    }
     if op != "LayerNormalization":
         last = f"i{len(inputs) - 1}"
         constants[last] = constants[last].astype(np.int64)
@@ -261,6 +263,21 @@ def test_diagonals_beyond_the_corners(k: int) -> None:
         (y,) = accelc.load(accelc.compile(model, "cpu")).run({"x": x}).values()
         cut = min(max(k, -9), 9)
         assert np.array_equal(y, np.triu(x, cut) if upper else np.tril(x, cut))
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs"),
+    [
+        ("LRN", ["x"], {"size": 0}),
+        ("ConvTranspose", ["x", "w"], {"strides": [3, 2], "output_shape": [2, 8]}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_attributes_no_kernel_makes_sense_of(
+    op: str, inputs: list[str], attrs: dict[str, Any]
+) -> None:
+    weights = {"w": np.ones((1, 2, 3, 3), np.float32)}
+    survive(model_of([node(op, inputs, ["y"], **attrs)], {"x": (1, 1, 3, 3)}, constants=weights))
 
 
 def nested(depth: int) -> bytes:
