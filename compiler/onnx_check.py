@@ -1,5 +1,6 @@
 """Rules between the operands of one node that neither onnx.checker nor its inference checks."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from typing import Any
@@ -25,6 +26,9 @@ _EXTENTS = frozenset(
 )
 #: Attributes of windows that have one number an axis; ``pads`` has two.
 _PER_AXIS = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
+
+_TERM = r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*"
+_EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
 
 
 def check_operands(node: Node, types: Types) -> None:
@@ -74,6 +78,12 @@ def check_attributes(nodes: Iterable[NodeProto]) -> None:
             raise ModelError(f"Split {name!r}: num_outputs is {parts}, it has {outputs} outputs")
         if node.op_type == "GatherND" and numbers.get("batch_dims", 0) < 0:
             raise ModelError(f"GatherND {name!r}: batch_dims is {numbers['batch_dims']}, below 0")
+        if node.op_type == "Einsum":
+            for text in (a.s.decode(errors="replace") for a in node.attribute if a.s):
+                if not _EQUATION.fullmatch(text.replace(" ", "")):
+                    raise ModelError(
+                        f"Einsum {name!r}: {text[:80]!r} is no equation, like ij,jk->ik"
+                    )
         if node.op_type == "LayerNormalization" and abs(numbers.get("axis", -1)) > MAX_RANK:
             raise ModelError(
                 f"LayerNormalization {name!r}: axis is {numbers['axis']}, no value has more than "
