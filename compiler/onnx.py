@@ -91,7 +91,7 @@ def _modernized(proto: ModelProto, opset: int) -> tuple[ModelProto, int]:
         return proto, opset
     try:
         return onnx.version_converter.convert_version(proto, OLDEST_OPSET), OLDEST_OPSET
-    except (RuntimeError, ValueError) as error:
+    except REFUSALS as error:
         raise ModelError(
             f"the model uses opset {opset} and cannot be converted to opset {OLDEST_OPSET}:"
             f" {one_line(error)}"

@@ -27,7 +27,8 @@ _EXTENTS = frozenset(
 #: Attributes of windows that have one number an axis; ``pads`` has two.
 _PER_AXIS = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
 
-_TERM = r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*"
+#: What Einsum computes: letters, and at most one ellipsis, of each operand.
+_TERM = r"[a-zA-Z]*(\.\.\.[a-zA-Z]*)?"
 _EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
 
 
@@ -237,6 +238,27 @@ def _batch_normalization(node: Node, types: Types) -> None:
             raise _error(node, f"{node.inputs[index]!r} is {list(found)}, not [{channels}]")
 
 
+def _scan(node: Node, types: Types) -> None:
+    count, plain = node.attrs["num_scan_inputs"], len(node.inputs)
+    plain -= len(node.attrs.get("captured", ()))
+    if not 0 < count <= plain:
+        raise _error(node, f"num_scan_inputs is {count}, it has {plain} inputs")
+    scanned = len(node.attrs["body"].output) - (plain - count)
+    for key in ("scan_input_axes", "scan_input_directions", "directions"):
+        found = node.attrs.get(key, ())
+        if len(found) not in (0, count):
+            raise _error(node, f"{key} {list(found)} has not {count} numbers")
+    for key in ("scan_output_axes", "scan_output_directions"):
+        found = node.attrs.get(key, ())
+        if len(found) not in (0, scanned):
+            raise _error(node, f"{key} {list(found)} has not {scanned} numbers")
+    axes = node.attrs.get("scan_input_axes", ())
+    for position, axis in enumerate(axes, plain - count):
+        x = _shape(node, position, types)
+        if x is not None and not -len(x) <= axis < len(x):
+            raise _error(node, f"axis {axis} is out of range for {list(x)}")
+
+
 _RULES: dict[str, Rule] = {
     "QuantizeLinear": _scale,
     "DequantizeLinear": _scale,
@@ -249,6 +271,7 @@ _RULES: dict[str, Rule] = {
     "LSTM": _recurrent(4),
     "BatchNormalization": _batch_normalization,
     "Gemm": _gemm,
+    "Scan": _scan,
     "MaxPool": _pool,
     "AveragePool": _pool,
     "LpPool": _pool,

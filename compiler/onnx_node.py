@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.version_converter
 from onnx import NodeProto, TypeProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -19,10 +20,11 @@ _DEQUANTIZE_OPSET = 19
 _SOFTMAX_OPSET = 13
 
 
-#: How onnx's checker and its shape inference refuse a model or a node.
+#: How onnx's checker, shape inference and version converter refuse a model or a node.
 REFUSALS = (
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
     RuntimeError,
     ValueError,
 )

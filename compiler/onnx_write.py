@@ -30,7 +30,7 @@ def at_least_opset(proto: ModelProto, version: int, reason: str) -> ModelProto:
         return proto
     try:
         return onnx.version_converter.convert_version(proto, version)
-    except (RuntimeError, ValueError) as error:
+    except REFUSALS as error:
         raise ModelError(
             f"opset {opset_of(proto)} cannot be raised to {version}, which {reason}:"
             f" {one_line(error)}; export the model again with opset {version} or newer"

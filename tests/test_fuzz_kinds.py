@@ -282,6 +282,26 @@ def test_attributes_no_kernel_makes_sense_of(
     survive(model_of([node(op, inputs, ["y"], **attrs)], {"x": (1, 1, 3, 3)}, constants=weights))
 
 
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"num_scan_inputs": 0},
+        {"num_scan_inputs": 2},
+        {"scan_input_axes": [0, 1]},
+        {"scan_input_axes": [5]},
+        {"scan_input_directions": [0, 0]},
+        {"scan_output_axes": [0, 0]},
+        {"scan_output_directions": [0, 1, 0]},
+    ],
+    ids=str,
+)
+def test_scans_of_other_lengths(attrs: dict[str, Any]) -> None:
+    empty = helper.make_empty_tensor_value_info
+    body = helper.make_graph([node("Neg", ["a"], ["b"])], "body", [empty("a")], [empty("b")])
+    layer = node("Scan", ["x"], ["y"], body=body, **({"num_scan_inputs": 1} | attrs))
+    assert survive(model_of([layer], {"x": (3, 4)}))
+
+
 def nested(depth: int) -> bytes:
     """If in If in If, as bytes: protobuf itself refuses to build what it cannot read."""
     condition = helper.make_tensor_value_info("c", TensorProto.BOOL, ())
@@ -334,7 +354,10 @@ def test_cycles_and_other_orders() -> None:
         [],
     ]
     for nodes in cases:
-        assert survive(model_of(nodes, {"x": (3,)}))
+        for opset in (21, 5):  # which is converted first
+            assert survive(model_of(nodes, {"x": (3,)}, opset=opset))
+    no_input = model_of([node("Not", ["x"], ["y"])], {}, opset=1)
+    assert "cannot be converted" in survive(no_input)
 
 
 NAMES = (
