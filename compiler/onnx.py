@@ -10,14 +10,22 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.version_converter
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.graph import Array, Graph, Node, Quant, TensorType
+from accelc.compiler.onnx_check import check_attributes
 from accelc.compiler.onnx_file import one_line, open_model, require_text, tensors
 from accelc.compiler.onnx_infer import Inference, may_step_back
-from accelc.compiler.onnx_node import OPAQUE, UNKNOWN, operator_known, tensor_type
+from accelc.compiler.onnx_node import (
+    OPAQUE,
+    REFUSALS,
+    UNKNOWN,
+    operator_known,
+    tensor_array,
+    tensor_type,
+)
 from accelc.compiler.onnx_skeleton import Skeleton, skeleton, without_weights
 from accelc.compiler.onnx_weights import Weights
 from accelc.isa.errors import ModelError, UnsupportedOpError
@@ -56,6 +64,8 @@ def import_model(
         if any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(proto.graph)):
             raise ModelError("the weights are in external files; give the model's path instead")
     require_text(proto)
+    for part in (proto.graph, *proto.functions):
+        check_attributes(part.node)
     proto, opset = _modernized(_inlined(proto), _opset(proto))
     _require_known_operators(proto, opset)
     if not checked:
@@ -81,7 +91,7 @@ def _modernized(proto: ModelProto, opset: int) -> tuple[ModelProto, int]:
         return proto, opset
     try:
         return onnx.version_converter.convert_version(proto, OLDEST_OPSET), OLDEST_OPSET
-    except (RuntimeError, ValueError) as error:
+    except REFUSALS as error:
         raise ModelError(
             f"the model uses opset {opset} and cannot be converted to opset {OLDEST_OPSET}:"
             f" {one_line(error)}"
@@ -131,12 +141,6 @@ def _check(proto: ModelProto) -> None:
     for value in proto.graph.input:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
             raise ModelError(f"input {value.name!r} has no shape")
-    for node in proto.graph.node:
-        parts = [a.i for a in node.attribute if a.name == "num_outputs" and node.op_type == "Split"]
-        if parts and parts[0] != len(node.output):  # onnx's inference does not survive it
-            raise ModelError(
-                f"Split {node.name!r}: num_outputs is {parts[0]}, it has {len(node.output)} outputs"
-            )
     checked = without_weights(proto)
     for value in checked.graph.output:
         # a shape the exporter left out is inferred later; the checker insists on one
@@ -144,7 +148,7 @@ def _check(proto: ModelProto) -> None:
             value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(checked)
-    except (onnx.checker.ValidationError, ValueError) as error:
+    except REFUSALS as error:
         raise ModelError(f"the model is malformed: {one_line(error)}") from None
 
 
@@ -196,14 +200,7 @@ class _Importer:
     def _initializer(self, tensor: TensorProto) -> Array:
         if self.weights is not None and tensor.data_location == TensorProto.EXTERNAL:
             return self.weights.array(tensor)
-        return self._array(tensor)
-
-    @staticmethod
-    def _array(tensor: TensorProto) -> Array:
-        try:
-            return numpy_helper.to_array(tensor)
-        except (ValueError, TypeError) as error:
-            raise ModelError(f"constant {tensor.name!r} is malformed: {one_line(error)}") from None
+        return tensor_array(tensor)
 
     def _constant(self, name: str, array: Array) -> None:
         self.constants[name] = array
@@ -220,7 +217,7 @@ class _Importer:
         try:
             # without data propagation, which fills tensors of any size a model asks for
             inferred = onnx.shape_inference.infer_shapes(self.skeleton.proto, check_type=True)
-        except (onnx.shape_inference.InferenceError, ValueError) as error:
+        except REFUSALS as error:
             raise ModelError(f"the model's types are inconsistent: {one_line(error)}") from None
         return {v.name: v.type for v in (*inferred.graph.value_info, *inferred.graph.output)}
 
@@ -268,6 +265,8 @@ class _Importer:
 
 
 def _constant_value(proto: NodeProto) -> Array:
+    if not proto.attribute:
+        raise ModelError(f"constant {proto.output[0]!r} has no value")
     attribute = proto.attribute[0]
     value = _attribute(attribute)
     match attribute.name:
@@ -293,7 +292,7 @@ def _attribute(attribute: AttributeProto) -> Any:
         case AttributeProto.STRINGS:
             return tuple(v.decode("utf-8", "replace") for v in value)
         case AttributeProto.TENSOR:
-            return _Importer._array(value)
+            return tensor_array(value)
         case AttributeProto.INTS | AttributeProto.FLOATS | AttributeProto.GRAPHS:
             return tuple(value)
     return value
@@ -326,6 +325,10 @@ def _with_quantization(graph: Graph) -> Graph:
             return
         z = graph.constants.get(zero)
         z = np.zeros(s.shape, types[value].dtype) if z is None else z
+        if s.size != z.size:
+            raise ModelError(
+                f"{value!r} has a scale of shape {list(s.shape)}, a zero point of {list(z.shape)}"
+            )
         if s.size == 1:
             s, z, axis = s.reshape(()), z.reshape(()), None
         old = types[value]

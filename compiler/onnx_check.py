@@ -1,8 +1,11 @@
 """Rules between the operands of one node that neither onnx.checker nor its inference checks."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from typing import Any
+
+from onnx import AttributeProto, NodeProto
 
 from accelc.compiler.geometry import pool_output
 from accelc.compiler.graph import Node, TensorType
@@ -24,6 +27,25 @@ _EXTENTS = frozenset(
 #: Attributes of windows that have one number an axis; ``pads`` has two.
 _PER_AXIS = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
 
+#: What Einsum computes: letters, and at most one ellipsis, of each operand.
+_TERM = r"[a-zA-Z]*(\.\.\.[a-zA-Z]*)?"
+_EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
+
+
+def check_operands(node: Node, types: Types) -> None:
+    """Check ``node``, whose inputs are typed, before anything of it is evaluated.
+
+    Raises:
+        ModelError: attributes nobody means, or inputs no memory can hold.
+    """
+    for key in _EXTENTS & node.attrs.keys():
+        value = node.attrs[key]
+        found = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(v, int) and abs(v) > MAX_EXTENT for v in found):
+            raise _error(node, f"{key} {list(found)} goes beyond {MAX_EXTENT}")
+    for name in node.inputs:
+        _check_size(node, name, types)
+
 
 def check_node(node: Node, types: Types) -> None:
     """Check the shapes of ``node``, whose inputs and outputs are typed.
@@ -31,25 +53,54 @@ def check_node(node: Node, types: Types) -> None:
     Raises:
         ModelError: operands that do not belong together, or a result no memory can hold.
     """
-    for key in _EXTENTS & node.attrs.keys():
-        value = node.attrs[key]
-        found = value if isinstance(value, tuple) else (value,)
-        if any(isinstance(v, int) and abs(v) > MAX_EXTENT for v in found):
-            raise _error(node, f"{key} {list(found)} goes beyond {MAX_EXTENT}")
     rule = _RULES.get(node.op)
     if rule is not None:
         rule(node, types)
-    for name in (*node.inputs, *node.outputs):
-        if name in types and len(types[name].shape) > MAX_RANK:
-            rank = len(types[name].shape)
-            raise _error(node, f"{name!r} has {rank} dimensions, more than {MAX_RANK}")
     for name in node.outputs:
         if name in types and min(types[name].shape, default=0) < -1:
             raise _error(node, f"its result {name!r} has the shape {list(types[name].shape)}")
-        if name in types and -1 not in types[name].shape:
-            found = types[name]
-            if prod(found.shape) * found.dtype.itemsize > MAX_VALUE_BYTES:
-                raise _error(node, f"its result {name!r} has the shape {list(found.shape)}")
+        _check_size(node, name, types)
+
+
+def check_attributes(nodes: Iterable[NodeProto]) -> None:
+    """Check what onnx's shape inference does not survive, in ``nodes`` and their bodies.
+
+    Raises:
+        ModelError: it would end this process, or take all of its memory.
+    """
+    for node in nodes:
+        numbers = {a.name: a.i for a in node.attribute if a.type == AttributeProto.INT}
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                check_attributes(body.node)
+        name, outputs = node.name or "".join(node.output[:1]), len(node.output)
+        if node.op_type == "Split" and numbers.get("num_outputs", outputs) != outputs:
+            parts = numbers["num_outputs"]
+            raise ModelError(f"Split {name!r}: num_outputs is {parts}, it has {outputs} outputs")
+        if node.op_type == "GatherND" and numbers.get("batch_dims", 0) < 0:
+            raise ModelError(f"GatherND {name!r}: batch_dims is {numbers['batch_dims']}, below 0")
+        if node.op_type == "Einsum":
+            for text in (a.s.decode(errors="replace") for a in node.attribute if a.s):
+                if not _EQUATION.fullmatch(text.replace(" ", "")):
+                    raise ModelError(
+                        f"Einsum {name!r}: {text[:80]!r} is no equation, like ij,jk->ik"
+                    )
+        if node.op_type == "LayerNormalization" and abs(numbers.get("axis", -1)) > MAX_RANK:
+            raise ModelError(
+                f"LayerNormalization {name!r}: axis is {numbers['axis']}, no value has more than "
+                f"{MAX_RANK} dimensions"
+            )
+
+
+def _check_size(node: Node, name: str, types: Types) -> None:
+    if name not in types:
+        return
+    found = types[name]
+    if len(found.shape) > MAX_RANK:
+        rank = len(found.shape)
+        raise _error(node, f"{name!r} has {rank} dimensions, more than {MAX_RANK}")
+    if -1 not in found.shape and prod(found.shape) * found.dtype.itemsize > MAX_VALUE_BYTES:
+        raise _error(node, f"{name!r} has the shape {list(found.shape)}, more than 1 TiB")
 
 
 def _error(node: Node, problem: str) -> ModelError:
@@ -176,6 +227,38 @@ def _gemm(node: Node, types: Types) -> None:
         raise _error(node, f"its bias {list(c)} does not broadcast to [{rows}, {columns}]")
 
 
+def _batch_normalization(node: Node, types: Types) -> None:
+    x = _shape(node, 0, types)
+    if x is None:
+        return
+    channels = x[1] if len(x) > 1 else 1
+    for index in range(1, 5):
+        found = _shape(node, index, types)
+        if found is not None and found != (channels,):
+            raise _error(node, f"{node.inputs[index]!r} is {list(found)}, not [{channels}]")
+
+
+def _scan(node: Node, types: Types) -> None:
+    count, plain = node.attrs["num_scan_inputs"], len(node.inputs)
+    plain -= len(node.attrs.get("captured", ()))
+    if not 0 < count <= plain:
+        raise _error(node, f"num_scan_inputs is {count}, it has {plain} inputs")
+    scanned = len(node.attrs["body"].output) - (plain - count)
+    for key in ("scan_input_axes", "scan_input_directions", "directions"):
+        found = node.attrs.get(key, ())
+        if len(found) not in (0, count):
+            raise _error(node, f"{key} {list(found)} has not {count} numbers")
+    for key in ("scan_output_axes", "scan_output_directions"):
+        found = node.attrs.get(key, ())
+        if len(found) not in (0, scanned):
+            raise _error(node, f"{key} {list(found)} has not {scanned} numbers")
+    axes = node.attrs.get("scan_input_axes", ())
+    for position, axis in enumerate(axes, plain - count):
+        x = _shape(node, position, types)
+        if x is not None and not -len(x) <= axis < len(x):
+            raise _error(node, f"axis {axis} is out of range for {list(x)}")
+
+
 _RULES: dict[str, Rule] = {
     "QuantizeLinear": _scale,
     "DequantizeLinear": _scale,
@@ -186,7 +269,9 @@ _RULES: dict[str, Rule] = {
     "RNN": _recurrent(1),
     "GRU": _recurrent(3),
     "LSTM": _recurrent(4),
+    "BatchNormalization": _batch_normalization,
     "Gemm": _gemm,
+    "Scan": _scan,
     "MaxPool": _pool,
     "AveragePool": _pool,
     "LpPool": _pool,

@@ -11,13 +11,15 @@ from accelc.compiler import contrib
 from accelc.compiler.contrib import CONTRIB
 from accelc.compiler.geometry import pool_output
 from accelc.compiler.graph import Array, Graph, Node, TensorType
-from accelc.compiler.onnx_check import check_node
+from accelc.compiler.onnx_check import check_node, check_operands
 from accelc.compiler.onnx_node import (
+    REFUSALS,
     UNKNOWN,
     elem_type,
     infer,
     opsets,
     run,
+    tensor_array,
     tensor_type,
     to_proto,
 )
@@ -65,6 +67,7 @@ class Inference:
             ModelError: operands that do not belong together.
         """
         outputs = [name for name in node.outputs if name]
+        check_operands(node, self.types)
         if node.op in ("Shape", "Size") and -1 not in (shape := self.types[node.inputs[0]].shape):
             # an array of the right shape without its memory
             stand_in = np.broadcast_to(np.zeros((), np.int8), shape)
@@ -74,6 +77,7 @@ class Inference:
         if all(name in self.known for name in outputs):
             for name in outputs:
                 self.types[name] = TensorType(self.known[name].shape, self.known[name].dtype)
+            check_node(node, self.types)
             return
         for name, found in zip(node.outputs, self._inferred(node, guesses), strict=True):
             if name and not is_static(found):
@@ -147,17 +151,21 @@ def _steps_forward(steps: str, known: Mapping[str, Array]) -> bool:
 
 
 def may_step_back(graph: onnx.GraphProto, known: Mapping[str, Array]) -> bool:
-    """Whether a Slice somewhere in ``graph`` may have a negative step."""
+    """Whether a Slice somewhere in ``graph`` may have a negative step.
+
+    Raises:
+        ModelError: a constant that might be one is malformed.
+    """
     known = dict(known)
     for tensor in graph.initializer:
         inside = tensor.data_location != onnx.TensorProto.EXTERNAL
         if tensor.name not in known and inside and tensor.ByteSize() < SHAPE_CONSTANT_ELEMS:
-            known[tensor.name] = onnx.numpy_helper.to_array(tensor)
+            known[tensor.name] = tensor_array(tensor)
     for node in graph.node:
         if node.op_type == "Constant" and node.output and node.attribute:
             value = node.attribute[0]
             if value.name == "value" and value.t.ByteSize() < SHAPE_CONSTANT_ELEMS:
-                known[node.output[0]] = onnx.numpy_helper.to_array(value.t)
+                known[node.output[0]] = tensor_array(value.t)
         if node.op_type == "Slice" and len(node.input) > 4:
             if not _steps_forward(node.input[4], known):
                 return True
@@ -220,8 +228,9 @@ def _with_bodies(
         helper.make_graph([to_proto(node)], "node", given, results), opset_imports=opsets(opset)
     )
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError):
+        # without data propagation, for which a vector is as many dimensions as it has elements
+        inferred = onnx.shape_inference.infer_shapes(model)
+    except REFUSALS:
         return None
     found = {value.name: tensor_type(value.type) for value in inferred.graph.output}
     return [found.get(name) if name else None for name in node.outputs]

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.version_converter
 from onnx import NodeProto, TypeProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from accelc.compiler.graph import Array, Node, TensorType
+from accelc.compiler.onnx_file import one_line
 from accelc.isa.errors import ModelError
 
 #: First DequantizeLinear that onnx.reference implements.
@@ -18,6 +20,14 @@ _DEQUANTIZE_OPSET = 19
 _SOFTMAX_OPSET = 13
 
 
+#: How onnx's checker, shape inference and version converter refuse a model or a node.
+REFUSALS = (
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
+    RuntimeError,
+    ValueError,
+)
 #: A sequence or an optional: only ``onnx.reference`` handles them.
 OPAQUE = TensorType((-1,), np.dtype(object))
 #: A tensor of which not even the rank or the element type is known before it is computed.
@@ -49,6 +59,18 @@ def tensor_type(proto: TypeProto | None) -> TensorType | None:
     if not tensor.elem_type or not tensor.HasField("shape"):
         return None
     return _tensor_type(proto)
+
+
+def tensor_array(tensor: onnx.TensorProto) -> Array:
+    """The array a protobuf tensor holds.
+
+    Raises:
+        ModelError: its data are not those of its shape and element type.
+    """
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"constant {tensor.name!r} is malformed: {one_line(error)}") from None
 
 
 def elem_type(dtype: np.dtype[Any]) -> int:
@@ -253,7 +275,7 @@ def infer(
         inferred = onnx.shape_inference.infer_node_outputs(
             schema, to_proto(node), protos, data, opset_imports=opsets(opset)
         )
-    except (onnx.shape_inference.InferenceError, ValueError) as error:
+    except REFUSALS as error:
         raise ModelError(
             f"{node.op} {node.name!r}: {str(error).strip().splitlines()[-1]}"
         ) from None

@@ -8,7 +8,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from accelc.compiler.graph import Graph, Node
 from accelc.compiler.onnx_file import one_line
-from accelc.compiler.onnx_node import to_proto
+from accelc.compiler.onnx_node import REFUSALS, to_proto
 from accelc.isa.errors import ModelError
 
 #: Largest file protobuf reads back.
@@ -30,7 +30,7 @@ def at_least_opset(proto: ModelProto, version: int, reason: str) -> ModelProto:
         return proto
     try:
         return onnx.version_converter.convert_version(proto, version)
-    except (RuntimeError, ValueError) as error:
+    except REFUSALS as error:
         raise ModelError(
             f"opset {opset_of(proto)} cannot be raised to {version}, which {reason}:"
             f" {one_line(error)}; export the model again with opset {version} or newer"
@@ -77,7 +77,7 @@ def to_model(graph: Graph, template: ModelProto, *, symbolic: bool) -> ModelProt
         model.graph.node.extend(_protos(node))
     try:
         onnx.checker.check_model(model, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+    except REFUSALS as error:
         raise ModelError(f"the result is not a valid model: {one_line(error)}") from None
     return model
 

@@ -184,11 +184,12 @@ def compile_graph(
     parts = subgraphs(
         graph, [s.nodes for s in segments], [f"{graph.name}.{k}" for k in range(len(segments))]
     )
+    number = 0
     for segment, part in zip(segments, parts, strict=True):
         if segment.place is Place.CPU or config is None:
             steps.append(Step(Place.CPU, segment.nodes, part))
             continue
-        number = sum(step.place is Place.ACCELERATOR for step in steps) + 1
+        number += 1
         progress(f"compiling accelerator region {number} of {regions} ({len(part.nodes)} nodes)")
         lowered = lower(part, config, options=options)
         if proven:

@@ -2,7 +2,13 @@
 
 
 class AccelcError(Exception):
-    """Something the user can act on: what was wrong, the limit, the remedy."""
+    """Something the user can act on: what was wrong, the limit, the remedy.
+
+    Its text is one line, whatever the names in a model hold.
+    """
+
+    def __str__(self) -> str:
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in super().__str__())
 
 
 class ConfigError(AccelcError):
@@ -50,7 +56,12 @@ class DeviceError(AccelcError):
 
 
 class ToolError(AccelcError):
-    """An external tool (Verilator, a C++ compiler, ...) is missing or failed."""
+    """An external tool (Verilator, a C++ compiler, ...) is missing or failed.
+
+    What the tool printed follows in lines of its own.
+    """
+
+    __str__ = Exception.__str__
 
 
 class TimingError(AccelcError):

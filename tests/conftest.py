@@ -46,3 +46,9 @@ def load_script() -> Callable[[str], ModuleType]:
 def networks(load_script: Callable[[str], ModuleType]) -> ModuleType:
     """benchmarks/networks.py, which builds networks layer by layer."""
     return load_script("benchmarks/networks.py")
+
+
+@pytest.fixture(scope="session")
+def hostile(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    """benchmarks/hostile.py, which makes hostile models."""
+    return load_script("benchmarks/hostile.py")

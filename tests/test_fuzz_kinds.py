@@ -2,22 +2,22 @@
 cyclic graphs, strange names, noise. The answer is outputs or one ``AccelcError``, soon, and within
 ``LIMIT_BYTES`` of memory.
 
-``ACCELC_FUZZ=N python -m pytest tests/test_fuzz_kinds.py`` tries N times as many.
+``ACCELC_FUZZ=N python -m pytest tests/test_fuzz_kinds.py`` tries N times as many;
+``benchmarks/fuzz.py`` goes on for as long as one likes, and survives a crash.
 """
 
 import os
 import random
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
-from onnx.backend.test.case.node import collect_testcases
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import accelc
 from accelc.compiler import memory_limit
@@ -29,10 +29,7 @@ EFFORT = int(os.environ.get("ACCELC_FUZZ", "1"))
 LIMIT_SECONDS = 10.0
 #: What refusing or running a small model may take beyond what this process had before.
 LIMIT_BYTES = 1 << 30
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-INTS = (-(2**63), -(2**40), -(2**31), -2, -1, 0, 1, 2, 3, 64, 2**31 - 1, 2**31, 2**40, 2**63 - 1)
-FLOATS = (float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e-45, 1e38)
-TEXTS = (b"", b"x", b"SAME_UPPER", b"\xff\xfe", b"a" * 10_000, b"%s\n\0")
+FLOAT = TensorProto.FLOAT
 node = helper.make_node
 
 
@@ -84,70 +81,16 @@ def model_of(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-def extremes(attribute: AttributeProto) -> Iterator[AttributeProto]:
-    """The attribute at values it mostly must not have."""
-    kind = AttributeProto.AttributeType
-    values: list[Any]
-    match attribute.type:
-        case kind.INT:
-            values = list(INTS)
-        case kind.FLOAT:
-            values = list(FLOATS)
-        case kind.STRING:
-            values = list(TEXTS)
-        case kind.INTS | kind.FLOATS:
-            old = list(attribute.ints or attribute.floats)
-            odd = INTS if attribute.type == kind.INTS else FLOATS
-            values = [[], old * 2, old[:-1]] + [[v, *old[1:]] for v in odd] + [[v] * 7 for v in odd]
-        case _:
-            return
-    for value in values:
-        changed = AttributeProto(name=attribute.name, type=attribute.type)
-        match attribute.type:
-            case kind.INT:
-                changed.i = value
-            case kind.FLOAT:
-                changed.f = value
-            case kind.STRING:
-                changed.s = value
-            case kind.INTS:
-                changed.ints.extend(value)
-            case _:
-                changed.floats.extend(value)
-        yield changed
-
-
-def with_attribute(model: ModelProto, index: int, changed: AttributeProto) -> ModelProto:
-    result = ModelProto()
-    result.CopyFrom(model)
-    result.graph.node[0].attribute[index].CopyFrom(changed)
-    for value in result.graph.output:  # whose shapes no longer hold
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-    return result
-
-
-def one_node_models() -> list[ModelProto]:
-    """The models of onnx's own node tests that are one node with attributes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the cases compute their expected values with overflows
-        cases = collect_testcases(None)
-    models = [case.model for case in cases if case.model is not None]
-    return [m for m in models if len(m.graph.node) == 1 and m.graph.node[0].attribute]
-
-
-def test_attributes_at_their_extremes() -> None:
-    models = one_node_models()
-    mutants = [
-        (number, index, changed)
-        for number, model in enumerate(models)
-        for index, attribute in enumerate(model.graph.node[0].attribute)
-        for changed in extremes(attribute)
-    ]
-    rng = random.Random(4)
-    for number, index, changed in rng.sample(mutants, min(len(mutants), 150 * EFFORT)):
-        print(models[number].graph.node[0].op_type, index, str(changed)[:300])
-        survive(with_attribute(models[number], index, changed))
+@pytest.mark.parametrize("name", ["attributes", "operands", "constants", "nodes", "heads"])
+def test_mutants_of_operators(name: str, hostile: ModuleType, tmp_path: Path) -> None:
+    """As ``benchmarks/fuzz.py`` does for as long as one likes."""
+    models, path = hostile.operator_tests(), tmp_path / "mutant.onnx"
+    for seed in range(40 * EFFORT):
+        rng = random.Random(seed)
+        source = rng.choice(list(models))
+        print(name, "seed", seed, source)
+        path.write_bytes(hostile.MUTATIONS[name](rng, models[source].SerializeToString()))
+        survive(path, rng.choice(("cpu", "vta")))
 
 
 #: One layer each, of the kinds that quantized networks have.
@@ -166,7 +109,7 @@ def quantized(op: str, attrs: dict[str, Any]) -> ModelProto:
 
 
 @pytest.mark.parametrize("op", ["Conv", "MaxPool", "AveragePool"])
-def test_attributes_of_layers_on_the_accelerator(op: str) -> None:
+def test_attributes_of_layers_on_the_accelerator(op: str, hostile: ModuleType) -> None:
     attrs: dict[str, Any] = {
         "kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1], "dilations": [1, 1],
         "auto_pad": "NOTSET", **({"group": 1} if op == "Conv" else {"ceil_mode": 0}),
@@ -174,7 +117,7 @@ def test_attributes_of_layers_on_the_accelerator(op: str) -> None:
     base = quantized(op, attrs)
     assert survive(base, "vta") == ""
     layer = base.graph.node[3]
-    mutants = [(i, c) for i, a in enumerate(layer.attribute) for c in extremes(a)]
+    mutants = [(i, c) for i, a in enumerate(layer.attribute) for c in hostile.extremes(a)]
     for index, changed in random.Random(5).sample(mutants, min(len(mutants), 25 * EFFORT)):
         print(op, str(changed)[:300])
         mutant = ModelProto()
@@ -246,6 +189,119 @@ def test_sizes_beyond_all_memory(name: str, size: int) -> None:
     assert survive(model)
 
 
+@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
+def test_slices_of_impossible_sizes_in_bodies(op: str, hostile: ModuleType) -> None:
+    """onnx's own shape inference runs out of memory, or ends the process, on some of them."""
+    empty = helper.make_empty_tensor_value_info
+    body_inputs = {"If": (), "Loop": ("trip", "going"), "Scan": ("row",)}[op]
+    shapes = [(0,), (3,), (0, 3), (3, 0), (2**31 - 1,), (2**28,), (2**62,)]
+    for seed in range(40 * EFFORT):
+        rng = random.Random(seed)
+        bounds = {name: np.array([rng.choice(hostile.INTS)]) for name in ("start", "end", "step")}
+        bounds["axis"] = np.array([rng.choice((0, 0, -1, 1, 2**40))])
+        constants = [numpy_helper.from_array(array, name) for name, array in bounds.items()]
+        inside = rng.random() < 0.5
+        nodes = [
+            node("Slice", ["x", "start", "end", "axis", "step"], ["s"]),
+            node("Identity", ["s"], ["o"]),
+            *([node("Identity", ["going"], ["on"])] if op == "Loop" else []),
+        ]
+        results = [empty("on"), empty("o")] if op == "Loop" else [empty("o")]
+        body = helper.make_graph(
+            nodes, "b", list(map(empty, body_inputs)), results, constants if inside else []
+        )
+        outer = {"c": np.array(True), "t": np.int64(2)} | ({} if inside else bounds)
+        control = {
+            "If": lambda b: node("If", ["c"], ["y"], then_branch=b, else_branch=b),
+            "Loop": lambda b: node("Loop", ["t", "c"], ["y"], body=b),
+            "Scan": lambda b: node("Scan", ["z"], ["y"], body=b, num_scan_inputs=1),
+        }[op](body)
+        shape = rng.choice(shapes)
+        print("seed", seed, shape, bounds, inside)
+        survive(model_of([control], {"x": shape, "z": (3,)}, constants=outer))
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs"),
+    [
+        ("LayerNormalization", [(2, 3), (3,)], {"axis": 2**63 - 1}),
+        ("LayerNormalization", [(2, 3), (3,)], {"axis": -(2**31)}),
+        ("GatherND", [(2, 2), (1, 2)], {"batch_dims": -5}),
+        ("Split", [(2, 2)], {"num_outputs": 2**40}),
+        ("Einsum", [(1,)], {"equation": "a."}),
+        ("Einsum", [()], {"equation": b"\xff\xfe"}),
+        ("TfIdfVectorizer", [(12,)], {
+            "max_skip_count": 2**63 - 1, "max_gram_length": 2, "min_gram_length": 2, "mode": "TF",
+            "ngram_counts": [0, 4], "ngram_indexes": [0, 1], "pool_int64s": [2, 3, 5, 4],
+        }),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+@pytest.mark.parametrize("inside", [False, True], ids=("outside", "in a body"))
+def test_what_nothing_survives_is_refused(
+    op: str, inputs: list[tuple[int, ...]], attrs: dict[str, Any], inside: bool
+) -> None:
+    """onnx's shape inference ends the process, or it or its reference never comes back."""
+    constants: dict[str, Any] = {
+        f"i{k}": np.ones(shape, np.float32) for k, shape in enumerate(inputs)
+    }
+    if op in ("GatherND", "TfIdfVectorizer"):
+        last = f"i{len(inputs) - 1}"
+        constants[last] = constants[last].astype(np.int64)
+    layer = node(op, list(constants), ["y"], **attrs)
+    if inside:
+        body = helper.make_graph([layer], "b", [], [helper.make_empty_tensor_value_info("y")])
+        layer = node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+        constants["c"] = np.array(True)
+    assert survive(model_of([layer], {"x": (1,)}, constants=constants))
+
+
+@pytest.mark.parametrize("k", [-(2**63), -4, -3, 5, 6, 2**63 - 1])
+def test_diagonals_beyond_the_corners(k: int) -> None:
+    for upper in (0, 1):
+        layer = node("Trilu", ["x", "k"], ["y"], upper=upper)
+        model = model_of([layer], {"x": (3, 5)}, constants={"k": np.int64(k)})
+        x = np.ones((3, 5), np.float32)
+        (y,) = accelc.load(accelc.compile(model, "cpu")).run({"x": x}).values()
+        cut = min(max(k, -9), 9)
+        assert np.array_equal(y, np.triu(x, cut) if upper else np.tril(x, cut))
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs"),
+    [
+        ("LRN", ["x"], {"size": 0}),
+        ("ConvTranspose", ["x", "w"], {"strides": [3, 2], "output_shape": [2, 8]}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_attributes_no_kernel_makes_sense_of(
+    op: str, inputs: list[str], attrs: dict[str, Any]
+) -> None:
+    weights = {"w": np.ones((1, 2, 3, 3), np.float32)}
+    survive(model_of([node(op, inputs, ["y"], **attrs)], {"x": (1, 1, 3, 3)}, constants=weights))
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"num_scan_inputs": 0},
+        {"num_scan_inputs": 2},
+        {"scan_input_axes": [0, 1]},
+        {"scan_input_axes": [5]},
+        {"scan_input_directions": [0, 0]},
+        {"scan_output_axes": [0, 0]},
+        {"scan_output_directions": [0, 1, 0]},
+    ],
+    ids=str,
+)
+def test_scans_of_other_lengths(attrs: dict[str, Any]) -> None:
+    empty = helper.make_empty_tensor_value_info
+    body = helper.make_graph([node("Neg", ["a"], ["b"])], "body", [empty("a")], [empty("b")])
+    layer = node("Scan", ["x"], ["y"], body=body, **({"num_scan_inputs": 1} | attrs))
+    assert survive(model_of([layer], {"x": (3, 4)}))
+
+
 def nested(depth: int) -> bytes:
     """If in If in If, as bytes: protobuf itself refuses to build what it cannot read."""
     condition = helper.make_tensor_value_info("c", TensorProto.BOOL, ())
@@ -298,7 +354,10 @@ def test_cycles_and_other_orders() -> None:
         [],
     ]
     for nodes in cases:
-        assert survive(model_of(nodes, {"x": (3,)}))
+        for opset in (21, 5):  # which is converted first
+            assert survive(model_of(nodes, {"x": (3,)}, opset=opset))
+    no_input = model_of([node("Not", ["x"], ["y"])], {}, opset=1)
+    assert "cannot be converted" in survive(no_input)
 
 
 NAMES = (
@@ -322,30 +381,11 @@ def test_strange_names(name: str) -> None:
         assert np.array_equal(y, [-1, -1, -1])
 
 
-def wires(rng: random.Random, depth: int = 0) -> bytes:
-    """A random protobuf message, most of it well formed."""
-    parts = b""
-    for _ in range(rng.randrange(6)):
-        number, kind = rng.randrange(1, 22), rng.choice((0, 2, 2, 2, 5, 1))
-        if kind == 0:
-            parts += bytes([number << 3 & 127]) + bytes([rng.randrange(128)])
-        elif kind == 2:
-            content = wires(rng, depth + 1) if depth < 6 else rng.randbytes(rng.randrange(9))
-            parts += message(number, content)
-        else:
-            parts += bytes([(number << 3 | kind) & 127]) + rng.randbytes(4 if kind == 5 else 8)
-    return parts
-
-
-def test_noise(tmp_path: Path) -> None:
+def test_noise(hostile: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "noise.onnx"
     for seed in range(300 * EFFORT):
-        rng = random.Random(seed)
-        data = rng.randbytes(rng.randrange(200)) if seed % 3 == 0 else wires(rng)
-        if seed % 3 == 1:
-            data = b"\x08\x08B\x02\x10\x11" + message(7, data)
         print("seed", seed)
-        path.write_bytes(data)
+        path.write_bytes(hostile.noise(random.Random(seed)))
         assert survive(path)
 
 

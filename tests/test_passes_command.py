@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from accelc.artifact import Artifact
+from accelc.compiler.cpu import compile_graph
 from accelc.compiler.passes.table import BY_NAME, ORDER
 
 MODEL = Path(__file__).parents[1] / "models" / "digits_resnet8_int8.onnx"
@@ -38,7 +40,20 @@ def test_what_passes_did_is_reported(command: Command, tmp_path: Path) -> None:
     assert 0 < region["activation_bytes_at_least"] <= region["activation_bytes"]
     code, out, _ = command("compile", MODEL, "-o", target, "--config", "1x4x4", "--report")
     assert code == 0 and "lower-quantize" in out
-    assert "as planned, no plan could do with less than" in out
+    assert "activations: " in out and "as planned, no plan could do with less than" in out
+
+
+def test_the_arena_of_the_cpu_is_reported(command: Command, tmp_path: Path) -> None:
+    target, options = tmp_path / "net.accel", ("--target", "cpu", "--dim", "batch=2")
+    code, out, _ = command("compile", MODEL, "-o", target, *options, "--json")
+    (region,) = json.loads(out)["regions"]
+    assert code == 0 and region["place"] == "cpu"
+    assert 0 < region["activation_bytes_at_least"] <= region["activation_bytes"]
+    planned = compile_graph(Artifact.load(target).model.graph)
+    assert region["activation_bytes"] == planned.arena_bytes
+    code, out, _ = command("compile", MODEL, "-o", target, *options, "--report")
+    assert code == 0 and "as planned, no plan could do with less than" in out
+    assert f"arena of {region['nodes']} CPU nodes: " in out
 
 
 def test_passes_can_be_left_out(command: Command, tmp_path: Path) -> None:

@@ -118,8 +118,10 @@ def lower_conv_transpose(plan: Plan, node: Node) -> None:
     require_native(plan, x, out)
     groups = int(node.attrs.get("group", 1))
     n, c, *inputs = plan.shape(x)
-    o, *outputs = plan.shape(out)[1:]
     rank = len(inputs)
+    # onnx infers a result of no axes for an output_shape smaller than the input
+    require(len(plan.shape(out)) == 2 + rank, "its result has another rank than its input")
+    o, *outputs = plan.shape(out)[1:]
     kernel = plan.shape(w)[2:]
     strides = tuple(int(v) for v in node.attrs.get("strides") or (1,) * rank)
     dilations = tuple(int(v) for v in node.attrs.get("dilations") or (1,) * rank)

@@ -10,9 +10,9 @@ from accelc.compiler.cpu.fallback import in_memory
 from accelc.compiler.cpu.jit import build_module, compile_object
 from accelc.compiler.cpu.lower import lower_graph
 from accelc.compiler.cpu.plan import HostCall, KernelCall, copy
-from accelc.compiler.cpu.target import Target
+from accelc.compiler.cpu.target import Target, host_target
 from accelc.compiler.graph import Array, Graph
-from accelc.compiler.memory_plan import ALIGNMENT_BYTES, aligned, plan_memory
+from accelc.compiler.memory_plan import ALIGNMENT_BYTES, MemoryPlan, aligned, plan_memory
 from accelc.compiler.onnx_weights import release
 
 #: Smaller constants are copied into one image.
@@ -133,3 +133,8 @@ class Layout:
         ]
         text = repr((self.target, self.arena_bytes, self.constant_bytes, calls))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def arena_plan(graph: Graph) -> MemoryPlan:
+    """How the values of ``graph``, all of known shape, share the arena on this processor."""
+    return Layout(graph, host_target()).memory

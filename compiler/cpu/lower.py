@@ -70,10 +70,6 @@ _STEPWISE = ("Softmax", "LogSoftmax")
 MOVES = frozenset((*move.LOWERINGS, *points.MOVES, *generate.LOWERINGS, "OneHot"))
 
 
-#: What lowering meets in nodes whose attributes do not go together in ways nobody thought of.
-_NONSENSE = (ArithmeticError, IndexError, KeyError, TypeError, ValueError)
-
-
 def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
     """Append the kernel calls of one node, or of one chain of elementwise nodes.
 
@@ -83,10 +79,11 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
     node = nodes[-1]
     mark, aliases = len(plan.steps), len(plan.aliases)
     plan.current = node.name
-    for name in node.outputs:
-        if name and -1 not in plan.shape(name):
-            size = plan.size(name) * plan.dtype(name).itemsize
-            require_memory(size, f"{node.op} {node.name!r}")
+    for name in filter(None, node.outputs):
+        if -1 in plan.shape(name):
+            raise NotNative(f"the shape of {name} depends on data")
+        size = plan.size(name) * plan.dtype(name).itemsize
+        require_memory(size, f"{node.op} {node.name!r}")
     try:
         if widened(plan, nodes):
             pass
@@ -98,14 +95,11 @@ def lower_node(plan: Plan, nodes: Sequence[Node]) -> None:
             lowering(plan, node)
         else:
             raise NotNative(f"no kernel for {node.op}")
-    except (NotNative, *_NONSENSE) as error:
+    except NotNative:
         del plan.steps[mark:]
         while len(plan.aliases) > aliases:
             plan.aliases.popitem()
-        if isinstance(error, NotNative):
-            raise
-        # attributes no kernel makes sense of; the reference says what is wrong with them
-        raise NotNative(f"{type(error).__name__}: {error}") from error
+        raise
 
 
 def widened(plan: Plan, nodes: Sequence[Node]) -> bool:

@@ -120,7 +120,12 @@ def lower_split(plan: Plan, node: Node) -> None:
 
 
 def slice_bounds(plan: Plan, node: Node) -> tuple[list[int], list[int]]:
-    """First index and step along every axis."""
+    """First index and step along every axis.
+
+    Raises:
+        NotNative: they are computed at run time, or make no sense; the reference says what is
+            wrong.
+    """
     shape = plan.shape(node.inputs[0])
     rank = len(shape)
     if "starts" in node.attrs:  # before opset 10
@@ -132,6 +137,9 @@ def slice_bounds(plan: Plan, node: Node) -> tuple[list[int], list[int]]:
         starts = known_ints(plan, given[1], "starts")
         axes = known_ints(plan, given[3], "axes") if given[3] else list(range(len(starts)))
         steps = known_ints(plan, given[4], "steps") if given[4] else [1] * len(starts)
+    require(len(starts) == len(axes) == len(steps), "not one start, axis and step each")
+    require(all(-rank <= axis < rank for axis in axes), "an axis out of range")
+    require(0 not in steps, "a step of 0")
     first, step = [0] * rank, [1] * rank
     for start, axis, stride in zip(starts, axes, steps, strict=True):
         extent = shape[axis]

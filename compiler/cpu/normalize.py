@@ -297,6 +297,7 @@ def lower_lrn(plan: Plan, node: Node) -> None:
     shape, dtype = plan.shape(x), plan.dtype(x)
     require(dtype in FLOATS, "element type")
     size = int(node.attrs["size"])
+    require(size > 0, "a neighbourhood of no channels")
     n, c = shape[:2]
     pixels = math.prod(shape[2:])
     before = (size - 1) // 2

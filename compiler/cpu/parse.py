@@ -122,6 +122,7 @@ def _trilu(node: Node, plan: Plan) -> Parsed:
     x, *rest = node.inputs
     rows, columns = plan.shape(x)[-2:]
     k = int(plan.needed(rest[0], "k").reshape(-1)[0]) if rest else 0
+    k = min(max(k, -rows), columns + 1)  # beyond the corners nothing changes, and NumPy overflows
     inside = np.tri(rows, columns, k, dtype=np.bool_)
     if node.attrs.get("upper", 1):
         inside = ~np.tri(rows, columns, k - 1, dtype=np.bool_)

@@ -4,6 +4,9 @@ import dataclasses
 from typing import Any
 
 from accelc.artifact import Artifact
+from accelc.compiler.cpu import arena_plan
+from accelc.compiler.dynamic import is_dynamic
+from accelc.compiler.memory_plan import MemoryPlan
 from accelc.compiler.partition import Place
 from accelc.compiler.pipeline import Step
 from accelc.isa.spec import Unit
@@ -53,8 +56,11 @@ def run_report(session: Session) -> dict[str, Any]:
     }
 
 
-def compile_report(artifact: Artifact) -> dict[str, Any]:
-    """What each pass did, and each region of the result; right after the compilation."""
+def compile_report(artifact: Artifact, *, arenas: bool = True) -> dict[str, Any]:
+    """What each pass did, and each region of the result; right after the compilation.
+
+    ``arenas``: also the memory of regions on the CPU, which are lowered for that.
+    """
     model = artifact.model
     places = {place: sum(p.place is place for p in model.placements) for place in Place}
     return {
@@ -65,16 +71,18 @@ def compile_report(artifact: Artifact) -> dict[str, Any]:
         "macs": model.macs,
         "notes": list(model.graph.notes),
         "passes": [dataclasses.asdict(report) for report in model.passes],
-        "regions": [_region_dict(step) for step in model.steps],
+        "regions": [_region_dict(step, arenas) for step in model.steps],
     }
 
 
-def _region_dict(step: Step) -> dict[str, Any]:
+def _region_dict(step: Step, arenas: bool) -> dict[str, Any]:
     """One region; ``activation_bytes`` is what the memory plan takes, with the least that any
-    plan could take beside it."""
+    plan could take beside it: of the accelerator's memory, or of the arena on the CPU, which is
+    planned when all shapes are known."""
     result: dict[str, Any] = {"place": str(step.place), "nodes": len(step.nodes)}
     if step.program is None:
-        return result
+        planned = arenas and not is_dynamic(step.graph)
+        return result | (_memory_dict(arena_plan(step.graph)) if planned else {})
     counters, layers = predict_program(step.program)
     macs = sum(layer.macs for layer in layers)
     peak = counters.cycles * step.program.config.macs_per_cycle
@@ -85,9 +93,11 @@ def _region_dict(step: Step) -> dict[str, Any]:
         "predicted_cycles": counters.cycles,
         "predicted_utilisation": macs / peak if peak else 0.0,
     }
-    if step.memory is not None:
-        result |= {
-            "activation_bytes": step.memory.peak_bytes,
-            "activation_bytes_at_least": step.memory.lower_bound_bytes,
-        }
-    return result
+    return result if step.memory is None else result | _memory_dict(step.memory)
+
+
+def _memory_dict(plan: MemoryPlan) -> dict[str, int]:
+    return {
+        "activation_bytes": plan.peak_bytes,
+        "activation_bytes_at_least": plan.lower_bound_bytes,
+    }

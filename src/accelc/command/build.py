@@ -100,20 +100,7 @@ def compile_summary(artifact: "Artifact", report: dict[str, Any], output: Path) 
         + (f" {model.config.name}" if model.config else "")
         + f", {report['nodes']['cpu']} on the CPU; {console.count(model.macs)} MACs"
     ]
-    for region in report["regions"]:
-        if "instructions" not in region:
-            continue
-        memory, planned, least = (
-            console.size(region[key])
-            for key in ("memory_bytes", "activation_bytes", "activation_bytes_at_least")
-        )
-        cycles = console.count(region["predicted_cycles"])
-        used = console.percent(region["predicted_utilisation"])
-        lines += [
-            f"program: {region['instructions']} instructions, {memory} of memory, verified",
-            f"activations: {planned} as planned, no plan could do with less than {least}",
-            f"predicted: {cycles} cycles, matrix unit used {used}",
-        ]
+    lines += [line for region in report["regions"] for line in _region_lines(region)]
     if model.config is not None:
         lines += [
             f"on the CPU: {p.node} ({p.op}): {p.reason}"
@@ -121,6 +108,26 @@ def compile_summary(artifact: "Artifact", report: dict[str, Any], output: Path) 
             if p.place is Place.CPU
         ]
     return lines
+
+
+def _region_lines(region: dict[str, Any]) -> list[str]:
+    """One region in words: its program, and the memory for what it computes."""
+    planned, least = (
+        console.size(region.get(key, 0))
+        for key in ("activation_bytes", "activation_bytes_at_least")
+    )
+    memory = f"{planned} as planned, no plan could do with less than {least}"
+    if "instructions" not in region:
+        arena = f"arena of {region['nodes']} CPU nodes: {memory}"
+        return [arena] if region.get("activation_bytes") else []
+    program = f"{region['instructions']} instructions, {console.size(region['memory_bytes'])}"
+    cycles = console.count(region["predicted_cycles"])
+    used = console.percent(region["predicted_utilisation"])
+    return [
+        f"program: {program} of memory, verified",
+        f"activations: {memory}",
+        f"predicted: {cycles} cycles, matrix unit used {used}",
+    ]
 
 
 def pass_table(report: dict[str, Any]) -> Any:
@@ -221,7 +228,7 @@ def compile_command(
     elif not quiet and emit == "artifact":
         from accelc.report import compile_report
 
-        summary = compile_report(artifact)
+        summary = compile_report(artifact, arenas=with_report)
         console.show(*([pass_table(summary)] if with_report else []))
         console.show(*compile_summary(artifact, summary, destination))
     elif not quiet:
