@@ -118,7 +118,8 @@ def multiply_accumulates(graph: Graph, node: Node) -> int:
     Of ONNX's own operators the ones that networks spend their time in are counted.
     """
     shapes = [graph.types[name].shape if name else () for name in node.inputs]
-    outputs = graph.types[node.outputs[0]].shape
+    # an output without a name is one that nobody wants: none of those counted here
+    outputs = graph.types[node.outputs[0]].shape if node.outputs[0] else ()
     if node.op == "int.conv":
         per_output = shapes[1][:-1] if node.attrs["depthwise"] else shapes[1][1:]
     elif node.op == "int.matmul":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from accelc.boards.registry import BOARDS, find
 from accelc.isa.config import AccelConfig
-from accelc.isa.errors import InputError
+from accelc.isa.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from accelc.boards.link.host import Connection
@@ -68,7 +68,8 @@ def open_board(
     """Connect to the board that ``name`` means; ``cycles_per_bit`` is of a simulated line.
 
     Raises:
-        ConfigError: there is no such board to simulate, or its core is of another version.
+        ConfigError: there is no such board to simulate, or its core is of another version or
+            configuration.
         DeviceError: nothing answers there.
         ToolError: pyserial is missing, or the simulator can not be built.
     """
@@ -77,9 +78,14 @@ def open_board(
     if not is_simulated(name):
         port, baud = _port_and_baud(name, config)
         return Connection(port, baud=baud, report=report)
+    board = find(name.removeprefix(_SIMULATION))
+    if config is not None and config.digest != board.config.digest:
+        raise ConfigError(
+            f"the program is for configuration {config.name!r}, {board.name} has "
+            f"{board.config.name!r}; compile it with --config {board.name}"
+        )
     from accelc.boards.simulate import CYCLES_PER_BIT, simulated_port
 
-    board = find(name.removeprefix(_SIMULATION))
     if report is not None:
         report(f"building the simulator of {board.name} (takes some minutes the first time)")
     simulation = simulated_port(board, cycles_per_bit=cycles_per_bit or CYCLES_PER_BIT)

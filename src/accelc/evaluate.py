@@ -1,7 +1,7 @@
 """Runs a set of inputs on one or more devices: outputs, accuracy, agreement, cost."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,11 +73,25 @@ def count_differing(a: Array, b: Array) -> int:
     return int((bits[0] != bits[1]).reshape(a.size, -1).any(axis=1).sum())
 
 
+def tensors(values: Mapping[str, Any]) -> dict[str, Array]:
+    """Every tensor of a network's outputs; those of a sequence ``y`` are ``y[0]``, ``y[1]``, ..."""
+    found: dict[str, Array] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            found |= tensors({f"{name}[{index}]": item for index, item in enumerate(value)})
+        elif value is not None:
+            found[name] = value
+    return found
+
+
 def compare(batch: int, device: str, first: Values, other: Values) -> list[Difference]:
     """All outputs of ``other`` that are not those of ``first``, bit for bit."""
     differences: list[Difference] = []
-    for name, expected in first.items():
-        found = other[name]
+    left, right = tensors(first), tensors(other)
+    nothing = np.zeros(0)
+    for name in {**left, **right}:
+        # a sequence may be longer on one of them
+        expected, found = left.get(name, nothing), right.get(name, nothing)
         if not same_bits(expected, found):
             differing = count_differing(expected, found)
             differences.append(Difference(batch, device, name, differing, expected.size))

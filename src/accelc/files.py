@@ -13,13 +13,21 @@ class OutputError(AccelcError):
     """An output file cannot be written."""
 
 
-def require_writable(path: str | os.PathLike[str]) -> None:
+def require_writable(
+    path: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None
+) -> None:
     """Find out before hours of work whether there is a place for their result.
 
     Raises:
-        OutputError: the folder is missing or not writable, or ``path`` is a folder.
+        OutputError: the folder is missing or not writable, ``path`` is a folder, or one of the
+            ``inputs``.
     """
     target = Path(path)
+    for used in inputs:
+        if used is not None and Path(used).exists() and target.exists() and target.samefile(used):
+            raise OutputError(
+                f"cannot write {target}: it is read, and would be lost; name another file"
+            )
     if target.is_dir():
         raise OutputError(f"cannot write {target}: it is a folder")
     if not target.parent.is_dir():

@@ -203,7 +203,7 @@ def compile_command(
     if as_json and output is None and emit not in _SUFFIXES:
         raise InputError(f"--json and --emit {emit} both print; name a file for one with -o")
     if output is not None:
-        require_writable(output)
+        require_writable(output, model)
     with console.progress("reading the model") as report:
         artifact = accelc.compile(
             model, target, config, dims=sizes, disable=disable, progress=report

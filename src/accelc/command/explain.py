@@ -55,7 +55,7 @@ def inspect(
     from accelc.explain import explain_artifact, explain_model
 
     if svg is not None:
-        require_writable(svg)
+        require_writable(svg, path)
     try:
         packed = path.read_bytes()[:2] == b"PK"
     except OSError:

@@ -131,7 +131,7 @@ def quantize(
     preprocessing = parse_preprocessing(image) if image else None
     for target in (output, report):
         if target is not None:
-            require_writable(target)
+            require_writable(target, model, calibration)
     if report is not None and report.resolve() == output.resolve():
         raise InputError(f"--report and -o name the same file, {output}")
     import accelc

@@ -12,7 +12,7 @@ import numpy as np
 from accelc.command import console
 from accelc.command.build import parse_dims
 from accelc.compiler.graph import TensorType
-from accelc.evaluate import Batch, Difference, Tally, evaluate
+from accelc.evaluate import Batch, Difference, Tally, evaluate, tensors
 from accelc.files import require_writable, write_atomically
 from accelc.inputs import npz_bytes, random_inputs, read_inputs, read_labelled
 from accelc.isa.errors import InputError
@@ -255,7 +255,8 @@ def run_command(
     if limit is not None and data is None:
         raise InputError("--limit is a number of samples of --data, which is not given")
     if output is not None:
-        require_writable(output)
+        given_files = (text.partition("=")[2] or None for text in assignments)
+        require_writable(output, artifact, data, *given_files)
     memory = MemoryModel(
         latency_cycles=latency,
         bytes_per_cycle=bandwidth,
@@ -272,7 +273,7 @@ def run_command(
         with console.progress("running") as report:
             tallies, differences = evaluate(sessions, batches, [None] * len(sessions), report)
     if output is not None:
-        write_atomically(output, npz_bytes(tallies[0].outputs))
+        write_atomically(output, npz_bytes(tensors(tallies[0].outputs)))
     if as_json:
         console.print_json(json_report(str(artifact), tallies, differences))
     else:
@@ -325,7 +326,7 @@ def _show(tallies: list[Tally], differences: list[Difference]) -> None:
     for tally in tallies:
         if tally.session.layers:
             console.show(layer_table(tally.session))
-    for name, array in tallies[0].outputs.items():
+    for name, array in tensors(tallies[0].outputs).items():
         text = np.array2string(array, threshold=20, edgeitems=4, precision=6)
         console.show(f"output {name}: {array.dtype} {list(array.shape)}", text)
     for tally in tallies:

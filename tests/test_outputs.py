@@ -1,0 +1,94 @@
+"""What commands do with outputs that are unusual, and with outputs that are also inputs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT = TensorProto.FLOAT
+Command = Callable[..., tuple[int, str, str]]
+
+
+def save(path: Path, nodes: list, inputs: list, outputs: list, constants: list) -> Path:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 10
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def recurrent(tmp_path: Path) -> Path:
+    """An LSTM of which only the last state is wanted: its first output has no name."""
+    constants = [
+        numpy_helper.from_array(np.ones((1, 16, size), np.float32), name)
+        for name, size in (("w", 6), ("r", 4))
+    ]
+    return save(
+        tmp_path / "lstm.onnx",
+        [helper.make_node("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=4)],
+        [helper.make_tensor_value_info("x", FLOAT, [5, 1, 6])],
+        [helper.make_tensor_value_info("h", FLOAT, [1, 1, 4])],
+        constants,
+    )
+
+
+@pytest.fixture
+def sequence(tmp_path: Path) -> Path:
+    return save(
+        tmp_path / "sequence.onnx",
+        [helper.make_node("SequenceConstruct", ["x", "x"], ["y"])],
+        [helper.make_tensor_value_info("x", FLOAT, [3])],
+        [helper.make_tensor_sequence_value_info("y", FLOAT, None)],
+        [],
+    )
+
+
+def test_outputs_nobody_wants(recurrent: Path, tmp_path: Path, command: Command) -> None:
+    artifact = tmp_path / "lstm.accel"
+    for target in ("vta", "cpu"):
+        assert command("compile", recurrent, "-o", artifact, "--target", target)[0] == 0
+        assert "output h: float32 [1, 1, 4]" in command("run", artifact)[1]
+    assert "LSTM" in command("inspect", recurrent)[1]
+
+
+def test_sequences(sequence: Path, tmp_path: Path, command: Command) -> None:
+    artifact, results = tmp_path / "sequence.accel", tmp_path / "results.npz"
+    assert command("compile", sequence, "-o", artifact)[0] == 0
+    shown = command("run", artifact, "-o", results, "--on", "functional,cpu")[1]
+    assert "output y[0]: float32 [3]" in shown and "all outputs equal" in shown
+    with np.load(results) as loaded:
+        assert np.array_equal(loaded["y[0]"], loaded["y[1]"])
+
+
+def test_what_is_read_is_not_overwritten(recurrent: Path, tmp_path: Path, command: Command) -> None:
+    artifact = tmp_path / "lstm.accel"
+    command("compile", recurrent, "-o", artifact)
+    sample = tmp_path / "x.npy"
+    np.save(sample, np.zeros((5, 1, 6), np.float32))
+    (tmp_path / "link.onnx").symlink_to(recurrent)
+    for arguments, read in (
+        (("compile", recurrent, "-o", recurrent), recurrent),
+        (("inspect", recurrent, "--svg", tmp_path / "link.onnx"), recurrent),
+        (("quantize", recurrent, "-o", recurrent, "--calibration", sample), recurrent),
+        (("quantize", recurrent, "-o", sample, "--calibration", sample), sample),
+        (("run", artifact, "-o", artifact), artifact),
+        (("run", artifact, "--input", f"x={sample}", "-o", sample), sample),
+    ):
+        before = read.read_bytes()
+        code, _, error = command(*arguments)
+        assert code == 2 and "it is read, and would be lost" in error
+        assert read.read_bytes() == before
+
+
+def test_a_program_for_another_board_is_refused_before_anything_is_built(
+    recurrent: Path, tmp_path: Path, command: Command
+) -> None:
+    root = Path(__file__).parents[1]
+    artifact = tmp_path / "digits.accel"
+    command("compile", root / "models" / "digits_resnet8_int8.onnx", "-o", artifact)
+    code, _, error = command("run", artifact, "--on", "sim:icebreaker")
+    assert code == 2 and "compile it with --config icebreaker" in error
