@@ -17,8 +17,8 @@ from accelc.boards.build.family import Resource
 from accelc.isa.config import PARAM_BYTES, AccelConfig
 
 _WIDE: dict[str, Any] = {
-    "block_in": 8, "block_out": 16, "vector_lanes": 4, "mult_bits": 15, "wgt_rows": 512,
-    "acc_rows": 1024, "vin_rows": 1024, "out_rows": 1024, "prm_rows": 64,
+    "block_in": 16, "block_out": 16, "vector_lanes": 2, "inp_rows": 512, "wgt_rows": 128,
+    "acc_rows": 512, "vin_rows": 512, "out_rows": 512, "prm_rows": 64,
 }  # fmt: skip
 _SMALL: dict[str, Any] = {
     "block_in": 8, "block_out": 8, "vector_lanes": 1, "wgt_rows": 256, "acc_rows": 512,
@@ -33,9 +33,8 @@ _SEQUENTIAL: dict[str, Any] = {
 MEASURED: dict[Family, tuple[tuple[dict[str, Any], int, dict[str, int]], ...]] = {
     Family.ICE40: ((_SEQUENTIAL, 8, {"LUT": 2577, "FF": 1543, "RAM": 28}),),
     Family.ECP5: (
-        (_WIDE, 128, {"LUT": 18053, "FF": 17492, "DSP": 153, "RAM": 101}),
-        (_WIDE | {"block_in": 16}, 128, {"LUT": 31035, "FF": 27549, "DSP": 153}),
-        (_SMALL, 19, {"LUT": 15754, "FF": 13208, "DSP": 28, "RAM": 45}),
+        (_WIDE, 0, {"LUT": 37008, "FF": 29990, "DSP": 17, "RAM": 70}),
+        (_SMALL, 19, {"LUT": 15050, "FF": 13163, "DSP": 28, "RAM": 45}),
     ),
     Family.GOWIN: (
         (_SEQUENTIAL, 16, {"LUT": 2926, "FF": 1844}),
@@ -69,7 +68,7 @@ class _Linear:
 
 #: By kind of core: fitted to `MEASURED`.
 _DECOUPLED = {
-    Resource.LUT: _Linear(9360, 26, 75, 658, 414, 258),
+    Resource.LUT: _Linear(8700, 26, 75, 658, 414, 258),
     Resource.FF: _Linear(6834, 38.6, 40, 576, 475, 153, 900),
 }
 _IN_ORDER = {
