@@ -41,8 +41,8 @@ def skeleton(proto: ModelProto, dims: Mapping[str, int], dynamic: bool = False) 
         ModelError: a dimension without size, a name that is no dimension, an input without shape.
     """
     for name, size in dims.items():
-        if not 1 <= size <= MAX_DIMENSION:
-            raise ModelError(f"dimension {name!r} must be from 1 to {MAX_DIMENSION}, not {size}")
+        if not isinstance(size, int | np.integer) or not 1 <= size <= MAX_DIMENSION:
+            raise ModelError(f"dimension {name!r} must be from 1 to {MAX_DIMENSION}, not {size!r}")
     graph = proto.graph
     light = _head(proto)
     light.graph.node.extend(graph.node)

@@ -8,6 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import accelc
+from accelc.isa.errors import ModelError
+
 FLOAT = TensorProto.FLOAT
 Command = Callable[..., tuple[int, str, str]]
 
@@ -92,3 +95,23 @@ def test_a_program_for_another_board_is_refused_before_anything_is_built(
     command("compile", root / "models" / "digits_resnet8_int8.onnx", "-o", artifact)
     code, _, error = command("run", artifact, "--on", "sim:icebreaker")
     assert code == 2 and "compile it with --config icebreaker" in error
+
+
+def test_labels_that_are_no_classes(tmp_path: Path, command: Command) -> None:
+    root = Path(__file__).parents[1] / "models"
+    with np.load(root / "digits_test.npz") as loaded:
+        arrays = dict(loaded)
+    arrays["y"] = arrays["y"] + 50
+    data, artifact = tmp_path / "wrong.npz", tmp_path / "digits.accel"
+    np.savez(data, **arrays)
+    command("compile", root / "digits_resnet8_int8.onnx", "-o", artifact)
+    code, _, error = command("run", artifact, "--data", data, "--limit", 8)
+    assert code == 2 and "is none of the output's 10 classes" in error
+
+
+def test_a_dimension_has_one_size_and_a_whole_one(recurrent: Path, command: Command) -> None:
+    code, _, error = command("inspect", recurrent, "--dim", "x.0=5", "--dim", "x.0=6")
+    assert code == 2 and "--dim x.0 is given twice" in error
+    for size in ("2", 1.5):
+        with pytest.raises(ModelError, match="dimension 'x.0' must be from 1"):
+            accelc.compile(recurrent, dims={"x.0": size})  # pyright: ignore[reportArgumentType]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accelc.inputs import count_correct
 from accelc.session import Session, Values
 
 Array = NDArray[Any]
@@ -40,9 +41,8 @@ class Tally:
         self.cycles += self.session.cycles
         if labels is not None:
             scores = next(iter(self.outputs.values()))
-            classes = scores.reshape(scores.shape[0], -1).argmax(axis=1)[: len(labels)]
             self.labelled += len(labels)
-            self.correct += int((classes == labels).sum())
+            self.correct += count_correct(scores, labels)
         return self.outputs
 
 

@@ -66,6 +66,21 @@ def read_inputs(assignments: Sequence[str]) -> dict[str, Array]:
     return arrays
 
 
+def count_correct(scores: Array, labels: Array) -> int:
+    """How many of ``labels`` ``(n,)`` have the largest score; ``scores`` are ``(at least n, ...)``.
+
+    Raises:
+        InputError: a label that is no class.
+    """
+    scores = scores.reshape(scores.shape[0], -1)[: len(labels)]
+    beyond = labels[(labels < 0) | (labels >= scores.shape[1])]
+    if len(beyond):
+        raise InputError(
+            f"label {beyond[0]} is none of the output's {scores.shape[1]} classes, which count from 0"
+        )
+    return int((scores.argmax(axis=1) == labels).sum())
+
+
 def random_inputs(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
     """Repeatable noise: integers over their whole range, floats standard normal; an open dimension
     is 1.

@@ -10,6 +10,7 @@ from accelc.compiler.cpu import CpuModule, compile_graph
 from accelc.compiler.graph import Graph
 from accelc.compiler.passes.table import run_passes
 from accelc.compiler.quantize.statistics import Noise, ValueStatistics
+from accelc.inputs import count_correct
 from accelc.isa.config import AccelConfig
 from accelc.isa.errors import InputError
 from accelc.quantize_data import Run, Samples
@@ -106,7 +107,6 @@ def share_correct(graph: Graph, samples: Samples, config: AccelConfig) -> tuple[
         if run.labels is None:
             raise InputError("an accuracy needs labels: name their array with --labels")
         scores = network.run(run.inputs)[graph.outputs[0]]
-        classes = scores.reshape(scores.shape[0], -1).argmax(axis=1)[: run.count]
-        correct += int((classes == run.labels).sum())
+        correct += count_correct(scores, run.labels)
         total += run.count
     return correct / total, total

@@ -38,6 +38,8 @@ def parse_dims(dims: tuple[str, ...]) -> dict[str, int]:
         name, equals, number = text.rpartition("=")
         if not equals or not name or not number.isdecimal() or int(number) < 1:
             raise InputError(f"--dim needs NAME=N with N of at least 1, not {text!r}")
+        if name in sizes:
+            raise InputError(f"--dim {name} is given twice")
         sizes[name] = int(number)
     return sizes
 
