@@ -107,6 +107,10 @@ class Inference:
 
     def _range(self, node: Node) -> TensorType:
         """The type of a Range of known numbers; onnx insists on scalars, and not on every type."""
+        for name in node.inputs:
+            if self.known[name].size != 1:
+                shape = list(self.known[name].shape)
+                raise ModelError(f"Range {node.name!r}: {name!r} is {shape}, not one number")
         first, last, step = (float(self.known[n].reshape(-1)[0]) for n in node.inputs)
         if step == 0:
             raise ModelError(f"Range {node.name!r}: its step is 0")

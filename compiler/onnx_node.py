@@ -128,7 +128,10 @@ def _attribute(node: Node, key: str, value: Any) -> onnx.AttributeProto:
         return helper.make_attribute(key, numpy_helper.from_array(value))
     if isinstance(value, tuple) and not value:
         domain, name = _split(node.op)
-        declared = onnx.defs.get_schema(name, domain).attributes[key].type
+        schema = onnx.defs.get_schema(name, domain)
+        while key not in schema.attributes and schema.since_version > 1:  # older versions had it
+            schema = onnx.defs.get_schema(name, schema.since_version - 1, domain)
+        declared = schema.attributes[key].type
         return helper.make_attribute(
             key, [], attr_type=onnx.AttributeProto.AttributeType.Value(declared.name)
         )

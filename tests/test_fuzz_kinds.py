@@ -256,6 +256,14 @@ def test_what_nothing_survives_is_refused(
     assert survive(model_of([layer], {"x": (1,)}, constants=constants))
 
 
+def test_empty_lists_of_attributes_that_became_inputs() -> None:
+    for op in ("ReduceMean", "Squeeze"):
+        survive(model_of([node(op, ["x"], ["y"], axes=[1])], {"x": (2, 1)}, opset=11))
+        layer = node(op, ["x"], ["y"])
+        layer.attribute.append(onnx.AttributeProto(name="axes", type=onnx.AttributeProto.INTS))
+        survive(model_of([layer], {"x": (2, 1)}, opset=11))
+
+
 @pytest.mark.parametrize("k", [-(2**63), -4, -3, 5, 6, 2**63 - 1])
 def test_diagonals_beyond_the_corners(k: int) -> None:
     for upper in (0, 1):
@@ -271,6 +279,7 @@ def test_diagonals_beyond_the_corners(k: int) -> None:
     ("op", "inputs", "attrs"),
     [
         ("LRN", ["x"], {"size": 0}),
+        ("Range", ["e", "e", "e"], {}),
         ("ConvTranspose", ["x", "w"], {"strides": [3, 2], "output_shape": [2, 8]}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -278,7 +287,7 @@ def test_diagonals_beyond_the_corners(k: int) -> None:
 def test_attributes_no_kernel_makes_sense_of(
     op: str, inputs: list[str], attrs: dict[str, Any]
 ) -> None:
-    weights = {"w": np.ones((1, 2, 3, 3), np.float32)}
+    weights = {"w": np.ones((1, 2, 3, 3), np.float32), "e": np.ones(0, np.float32)}
     survive(model_of([node(op, inputs, ["y"], **attrs)], {"x": (1, 1, 3, 3)}, constants=weights))
 
 
@@ -298,7 +307,8 @@ def test_attributes_no_kernel_makes_sense_of(
 def test_scans_of_other_lengths(attrs: dict[str, Any]) -> None:
     empty = helper.make_empty_tensor_value_info
     body = helper.make_graph([node("Neg", ["a"], ["b"])], "body", [empty("a")], [empty("b")])
-    layer = node("Scan", ["x"], ["y"], body=body, **({"num_scan_inputs": 1} | attrs))
+    given: dict[str, Any] = {"body": body, "num_scan_inputs": 1, **attrs}
+    layer = node("Scan", ["x"], ["y"], **given)
     assert survive(model_of([layer], {"x": (3, 4)}))
 
 
