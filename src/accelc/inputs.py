@@ -76,7 +76,8 @@ def count_correct(scores: Array, labels: Array) -> int:
     beyond = labels[(labels < 0) | (labels >= scores.shape[1])]
     if len(beyond):
         raise InputError(
-            f"label {beyond[0]} is none of the output's {scores.shape[1]} classes, which count from 0"
+            f"label {beyond[0]} is none of the output's {scores.shape[1]} classes, "
+            "which count from 0"
         )
     return int((scores.argmax(axis=1) == labels).sum())
 
