@@ -67,6 +67,11 @@ def to_model(graph: Graph, template: ModelProto, *, symbolic: bool) -> ModelProt
         for name in names:
             value = target.add()
             value.CopyFrom(interface[name])
+            kind = value.type.tensor_type
+            if not kind.HasField("shape"):  # the checker insists on one
+                kind.shape.SetInParent()
+                for _ in graph.types[name].shape:
+                    kind.shape.dim.add()
             if not symbolic and -1 not in graph.types[name].shape:
                 _fix(value, graph.types[name].shape)
     needed = _needed(graph)

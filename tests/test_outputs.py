@@ -115,3 +115,32 @@ def test_a_dimension_has_one_size_and_a_whole_one(recurrent: Path, command: Comm
     for size in ("2", 1.5):
         with pytest.raises(ModelError, match="dimension 'x.0' must be from 1"):
             accelc.compile(recurrent, dims={"x.0": size})  # pyright: ignore[reportArgumentType]
+
+
+def test_options_that_would_do_nothing(recurrent: Path, tmp_path: Path, command: Command) -> None:
+    artifact = tmp_path / "lstm.accel"
+    command("compile", recurrent, "-o", artifact)
+    for arguments, text in (
+        (("inspect", artifact, "--dim", "x.0=5"), "is compiled already"),
+        (("inspect", artifact, "--config", "1x8x8"), "is compiled already"),
+        (("suite", "-k", "no such test"), "'no such test' in its name"),
+        (("suite", "-k", "relu", "--on", "nowhere"), "there is no device 'nowhere'"),
+    ):
+        code, _, error = command(*arguments)
+        assert code == 2 and text in error
+
+
+def test_quantized_outputs_of_undeclared_shape(tmp_path: Path, command: Command) -> None:
+    weights = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    model = save(
+        tmp_path / "float.onnx",
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [helper.make_tensor_value_info("x", FLOAT, [1, 8])],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    samples, quantized = tmp_path / "samples.npz", tmp_path / "int8.onnx"
+    np.savez(samples, x=np.random.default_rng(1).normal(size=(16, 8)).astype(np.float32))
+    assert command("quantize", model, "-o", quantized, "--calibration", samples)[0] == 0
+    output = onnx.load(quantized).graph.output[0].type.tensor_type
+    assert len(output.shape.dim) == 2

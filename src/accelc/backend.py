@@ -29,7 +29,7 @@ _ACCELERATOR = "VTA"
 _DEFAULT_DEVICE = "functional"
 
 
-def _parse_device(device: str) -> tuple[str, str]:
+def parse_device(device: str) -> tuple[str, str]:
     """Compilation target and session device of an ``onnx.backend`` device string.
 
     Raises:
@@ -94,7 +94,7 @@ class AccelcRep(BackendRep):
     ) -> None:
         self.model = model
         self.config = config
-        self.target, self.device = _parse_device(device)
+        self.target, self.device = parse_device(device)
         self._names = [value.name for value in _data_inputs(model)]
         self._sessions: dict[tuple[tuple[int, ...], ...], Session] = {}
         if all(_is_static(value) for value in _data_inputs(model)):
@@ -203,7 +203,7 @@ class AccelcBackend(Backend):
     @classmethod
     def supports_device(cls, device: str) -> bool:
         try:
-            _parse_device(device)
+            parse_device(device)
         except InputError:
             return False
         return True

@@ -10,6 +10,7 @@ from accelc.command import console
 from accelc.command.build import CONFIG_OPTION, DIM_OPTION, parse_dims
 from accelc.files import require_writable, write_atomically
 from accelc.isa.config import PRESETS, AccelConfig
+from accelc.isa.errors import InputError
 
 
 @click.command(short_help="Explain a model or an .accel file: what runs where and why.")
@@ -61,6 +62,10 @@ def inspect(
     except OSError:
         packed = path.suffix == ".accel"
     if packed:
+        if config is not None or dims or target != "vta":
+            raise InputError(
+                f"{path} is compiled already: --target, --config and --dim are for ONNX models"
+            )
         report = explain_artifact(Artifact.load(path), path.name)
     else:
         with console.progress("reading and compiling the model"):

@@ -125,7 +125,10 @@ def run(arguments: Sequence[str]) -> int:
         return ExitCode.USER_ERROR
     except Exception as error:  # a defect must not look like the user's fault, nor print pages
         _report(arguments)
-        _say(f"internal error, {type(error).__name__}: {error}; --traceback shows where")
+        _say(
+            f"internal error, {type(error).__name__}: {error}; "
+            "accelc --traceback COMMAND ... shows where"
+        )
         return ExitCode.INTERNAL_ERROR
 
 

@@ -28,16 +28,20 @@ def suite(kinds: tuple[str, ...], pattern: str, device: str, listed: bool, as_js
     import onnx
 
     from accelc import suite as tests
+    from accelc.backend import parse_device
     from accelc.isa.errors import InputError
 
     chosen: list[tests.Kind] = [kind for kind in tests.KINDS if not kinds or kind in kinds]
     if unknown := sorted(set(kinds) - set(tests.KINDS)):
         raise InputError(f"there is no kind {unknown[0]!r}; there are {', '.join(tests.KINDS)}")
+    parse_device(device)
     outcomes: list[tests.Outcome] = []
     with console.progress("loading the tests") as show:
         for outcome in tests.run(chosen, pattern, device):
             outcomes.append(outcome)
             show(f"{len(outcomes)} tests, {outcome.name}")
+    if not outcomes:
+        raise InputError(f"no test of {', '.join(chosen)} has {pattern!r} in its name")
     table = tests.counts(outcomes)
     failed = any(outcome.status == "failed" for outcome in outcomes)
     if as_json:
