@@ -130,6 +130,8 @@ class Quantizer:
         self.proto = proto
         self.imported = graph
         self.samples = samples
+        #: What speaks against the calibration.
+        self.doubts: tuple[str, ...] = ()
         self.validation = validation
         self.options = options
         self.config = config
@@ -187,6 +189,7 @@ class Quantizer:
             tried.append((Candidate(observer, equalization, corrected, noise.decibels), recipe))
 
         plain = self.calibrate(self.graph)
+        self.doubts = _doubts(plain, self.count)
         equalizations = (options.equalization,)
         if options.equalization == AUTO:
             equalizations = EQUALIZATIONS if self.pairs else EQUALIZATIONS[:1]
@@ -327,7 +330,7 @@ class Quantizer:
         optimized = run_passes(graph, self.config)
         on = [p.place is Place.ACCELERATOR for p in place_nodes(optimized, "vta", self.config)]
         macs = [multiply_accumulates(optimized, node) for node in optimized.nodes]
-        notes = [*self.samples.notes]
+        notes = [*self.samples.notes, *self.doubts]
         if not symbolic:
             notes += [
                 *self.imported.notes,
@@ -389,6 +392,18 @@ class Quantizer:
         if layer.name in self.kept:
             return "asked for"
         return "accuracy" if layer.name in self.plan.active else "between float layers"
+
+
+def _doubts(made: Calibration, count: int) -> tuple[str, ...]:
+    """What is wrong with samples that stand for little."""
+    constant = [
+        f"input {name!r} is {found.histogram.low:g} in all samples: neither ranges nor the "
+        "measured noise say anything of other data"
+        for name in made.graph.inputs
+        if (found := made.statistics.get(name)) and found.histogram.low == found.histogram.high
+    ]
+    few = ["calibrated with a single sample: others may leave its ranges"] if count == 1 else []
+    return (*constant, *few)
 
 
 def _constant_bytes(graph: Graph) -> int:

@@ -79,6 +79,23 @@ class Model:
     def inputs(self) -> dict[str, TensorType]:
         return {name: self.graph.types[name] for name in self.graph.inputs}
 
+    def calibrated(self) -> dict[str, tuple[float, float]]:
+        """Smallest and largest value that an input's QuantizeLinear tells apart, where it has one
+        with one scale."""
+        ranges: dict[str, tuple[float, float]] = {}
+        for node in self.graph.nodes:
+            scale = self.graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
+            if node.op != "QuantizeLinear" or node.inputs[0] not in self.graph.inputs:
+                continue
+            kind = np.dtype(self.graph.types[node.outputs[0]].dtype)
+            if scale is None or scale.size != 1 or kind.kind not in "iu":
+                continue
+            zero = self.graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+            offset = 0 if zero is None else int(zero.reshape(()))
+            step, limits = float(scale.reshape(())), np.iinfo(kind)
+            ranges[node.inputs[0]] = (limits.min - offset) * step, (limits.max - offset) * step
+        return ranges
+
     def check_inputs(self, inputs: Mapping[str, Array]) -> None:
         """Refuse anything but one array of the right shape and type per input.
 

@@ -144,3 +144,36 @@ def test_quantized_outputs_of_undeclared_shape(tmp_path: Path, command: Command)
     assert command("quantize", model, "-o", quantized, "--calibration", samples)[0] == 0
     output = onnx.load(quantized).graph.output[0].type.tensor_type
     assert len(output.shape.dim) == 2
+
+
+@pytest.mark.parametrize(
+    "samples, doubt",
+    [
+        (np.zeros((8, 1, 8, 8)), "input 'image' is 0 in all samples"),
+        (np.random.default_rng(0).random((1, 1, 8, 8)), "calibrated with a single sample"),
+        (np.random.default_rng(0).random((2, 1, 8, 8)), None),
+    ],
+)
+def test_samples_that_stand_for_little(
+    samples: np.ndarray, doubt: str | None, tmp_path: Path, command: Command
+) -> None:
+    model = Path(__file__).parents[1] / "models" / "digits_float.onnx"
+    data, output = tmp_path / "samples.npz", tmp_path / "int8.onnx"
+    np.savez(data, image=samples.astype(np.float32))
+    code, out, error = command("quantize", model, "-o", output, "--calibration", data)
+    assert code == 0
+    for text in ("in all samples", "with a single sample"):
+        assert (text in out + error) == (doubt is not None and text in doubt)
+
+
+def test_a_float_model_and_its_quantized_one_without_inputs(
+    tmp_path: Path, command: Command
+) -> None:
+    root = Path(__file__).parents[1] / "models"
+    data, output = tmp_path / "samples.npz", tmp_path / "int8.onnx"
+    with np.load(root / "digits_test.npz") as loaded:
+        np.savez(data, image=loaded["x"][:64])
+    command("quantize", root / "digits_float.onnx", "-o", output, "--calibration", data)
+    # the noise stays where the network was calibrated
+    code, out, _ = command("diff", root / "digits_float.onnx", output)
+    assert code == 0 and "within their bounds" in out
