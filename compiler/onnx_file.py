@@ -20,6 +20,8 @@ SLIMMED_BYTES = 1 << 20
 
 def one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].endswith(":"):  # onnx goes on with the node, and what is wrong with it
+        return " ".join(lines[:3])
     return lines[0] if lines else type(error).__name__
 
 

@@ -76,7 +76,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
     "types that differ": (f"{X} {{ y = Add (x, w) }}", {"w": np.ones(4, np.int8)}, "Add"),
     "unknown element type": (f"{X} {{ y = Cast <to = 77> (x) }}", {}, "ast"),
     "a name computed twice": (f"{X} {{ y = Relu (x) y = Neg (x) }}", {}, "y"),
-    "a circle": (f"{X} {{ a = Add (x, y) y = Neg (a) }}", {}, "topologically"),
+    "a circle": (f"{X} {{ a = Add (x, y) y = Neg (a) }}", {}, "Add is not output of any"),
     "an output nobody computes": (f"{X} {{ z = Relu (x) }}", {}, "y"),
     "two symbols without size": (
         "(float[n,c,h] x) => (float[] y) { y = Relu (x) }", {}, "'c' (x.1), 'h' (x.2)"

@@ -140,7 +140,9 @@ class Quantizer:
         self.layers = find_layers(self.graph)
         if not any(layer.kind in (Kind.LINEAR, Kind.PRODUCT) for layer in self.layers):
             raise ModelError(
-                "the model has nothing to quantize: no float32 convolution or matrix product"
+                "the model has nothing to quantize: no float32 convolution of one or two "
+                "dimensions and no float32 matrix product, outside of If, Loop and Scan; convert "
+                "models in float16 or double to float32 first"
             )
         self.kept = _layers_named(self.layers, self.graph, graph, options.keep_float)
         self.plan = make_plan(self.graph, self.layers, self.kept)
