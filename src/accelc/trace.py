@@ -84,16 +84,16 @@ class Model:
         with one scale."""
         ranges: dict[str, tuple[float, float]] = {}
         for node in self.graph.nodes:
-            scale = self.graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
             if node.op != "QuantizeLinear" or node.inputs[0] not in self.graph.inputs:
                 continue
+            name, *parameters = node.inputs
+            scale, zero = (self.graph.constants.get(p) for p in (*parameters, "", "")[:2])
             kind = np.dtype(self.graph.types[node.outputs[0]].dtype)
             if scale is None or scale.size != 1 or kind.kind not in "iu":
                 continue
-            zero = self.graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
             offset = 0 if zero is None else int(zero.reshape(()))
             step, limits = float(scale.reshape(())), np.iinfo(kind)
-            ranges[node.inputs[0]] = (limits.min - offset) * step, (limits.max - offset) * step
+            ranges[name] = (limits.min - offset) * step, (limits.max - offset) * step
         return ranges
 
     def check_inputs(self, inputs: Mapping[str, Array]) -> None:
