@@ -165,17 +165,16 @@ class Dense:
         taps = reduction.taps
         depth = reduction.blocks[1] - reduction.blocks[0]
         per_block = taps.n_y * taps.n_x
-        instruction = Gemm(
+        self.multiply(
+            area,
+            chunk,
+            acc,
+            window.block,
+            self.weight_block(index, reduction, chunk),
             accumulate=int(index > 0),
-            inp=0,
-            wgt=0,
-            acc=0,
-            n_o=chunk[1] - chunk[0],
             n_k0=depth,
             n_k1=taps.n_y,
             n_k2=taps.n_x,
-            n_y=area.n_y,
-            n_x=area.n_x,
             inp_k0=1,
             inp_k1=window.tap_y,
             inp_k2=window.tap_x,
@@ -185,9 +184,27 @@ class Dense:
             wgt_k0=per_block,
             wgt_k1=taps.n_x,
             wgt_k2=1,
+        )
+
+    def multiply(
+        self,
+        area: Extent,
+        chunk: tuple[int, int],
+        acc: Block,
+        rows: Block,
+        tiles: Block,
+        **fields: int,
+    ) -> None:
+        """A GEMM of ``rows`` and ``tiles`` into the accumulators of output blocks ``chunk``."""
+        instruction = Gemm(
+            **{"inp": 0, **fields},
+            wgt=0,
+            acc=0,
+            n_o=chunk[1] - chunk[0],
+            n_y=area.n_y,
+            n_x=area.n_x,
             acc_o=area.n_y * area.n_x,
             acc_y=area.n_x,
             acc_x=1,
         )
-        weights = self.weight_block(index, reduction, chunk)
-        self.builder.step(instruction, ("inp", window.block), ("wgt", weights), ("acc", acc))
+        self.builder.step(instruction, ("inp", rows), ("wgt", tiles), ("acc", acc))

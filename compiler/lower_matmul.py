@@ -19,7 +19,7 @@ from accelc.compiler.task import Block
 from accelc.compiler.tile import choose_conv
 from accelc.compiler.tile_cost import ConvShape
 from accelc.compiler.window import Extent, Window
-from accelc.isa.spec import Gemm, Load
+from accelc.isa.spec import Load
 
 _POINT = ConvAttrs(kernel=(1, 1))
 
@@ -119,12 +119,13 @@ class _Head(Dense):
         if self.matmul.a_zero:
             value, times = _repeated(self.matmul.a_zero)
             fill = Load(buffer=Space.INP, dram=0, n2=0, pad_top=1, pad_value=value)
-            self._correct(
+            self.multiply(
                 area,
                 chunk,
                 acc,
                 Block(Space.INP, 1, (fill,)),
                 self.weight_block(index, reduction, chunk),
+                accumulate=1,
                 n_k0=last - first,
                 n_k1=times,
                 wgt_o=last - first,
@@ -138,12 +139,13 @@ class _Head(Dense):
             for start, stop in ((first, whole), (max(first, whole), last)):
                 if start >= stop:
                     continue
-                self._correct(
+                self.multiply(
                     area,
                     chunk,
                     acc,
                     window.block,
                     self._constant_tile(value, min(block_in, self.depth - start * block_in)),
+                    accumulate=1,
                     inp=start - first,
                     n_k0=stop - start,
                     n_k1=times,
@@ -158,27 +160,3 @@ class _Head(Dense):
         tile[:, :channels] = value
         address = self.builder.constants.add(f"{self.node.name}.zero", tile.tobytes())
         return Block(Space.WGT, 1, (Load(buffer=Space.WGT, dram=address),))
-
-    def _correct(
-        self,
-        area: Extent,
-        chunk: tuple[int, int],
-        acc: Block,
-        rows: Block,
-        tiles: Block,
-        **fields: int,
-    ) -> None:
-        """Add the product of other ``rows`` or ``tiles`` to the accumulators of a GEMM."""
-        instruction = Gemm(
-            accumulate=1,
-            **{"inp": 0, **fields},
-            wgt=0,
-            acc=0,
-            n_o=chunk[1] - chunk[0],
-            n_y=area.n_y,
-            n_x=area.n_x,
-            acc_o=area.n_y * area.n_x,
-            acc_y=area.n_x,
-            acc_x=1,
-        )
-        self.builder.step(instruction, ("inp", rows), ("wgt", tiles), ("acc", acc))
