@@ -54,25 +54,64 @@ def tap_ranges(kernel: tuple[int, int], taps_y: int, taps_x: int) -> Iterator[Ex
 
 
 @dataclass(kw_only=True)
-class Dense:
-    """Lowering of a convolution of ``x`` to ``y``, or of what one column of ``x`` has to do with
-    one of ``y``: ``shape`` counts from ``x_column`` and ``y_column`` on."""
+class PlaneLowering:
+    """What every convolution does with a tile of its output, whatever computes the sums."""
 
     builder: RegionBuilder
     node: Node
     shape: ConvShape
-    tile: ConvTile
     x: View
     y: View
     params: Parameters
     residual: View | None = None
+
+    def __post_init__(self) -> None:
+        self.table = self.builder.table(self.node, self.node.attrs["post"])
+        self.fields = self.builder.post_fields(self.node, self.node.attrs["post"])
+
+    def addend(self, plane: Output, depth: tuple[int, int]) -> Block | None:
+        """The residual's rows of a tile, if there is a residual."""
+        if self.residual is None:
+            return None
+        return self.builder.load_rows(
+            self.residual, plane.group, plane.lines, plane.columns, depth
+        )
+
+    def requantize(
+        self,
+        area: Extent,
+        depth: tuple[int, int],
+        chunk: tuple[int, int],
+        acc: Block,
+        out: Block,
+        addend: Block | None,
+    ) -> None:
+        """The sums ``acc`` of output blocks ``chunk``, of the tile's ``depth``, to ``out``."""
+        requantize(
+            self.builder,
+            self.params,
+            self.fields,
+            area=(area.n_y, area.n_x),
+            depth=depth,
+            chunk=chunk,
+            acc=acc,
+            out=out,
+            addend=addend,
+            table=self.table,
+        )
+
+
+@dataclass(kw_only=True)
+class Dense(PlaneLowering):
+    """Lowering of a convolution of ``x`` to ``y``, or of what one column of ``x`` has to do with
+    one of ``y``: ``shape`` counts from ``x_column`` and ``y_column`` on."""
+
+    tile: ConvTile
     x_column: int = 0
     y_column: int = 0
 
     def run(self) -> None:
         oh, ow = self.shape.output_size
-        self.table = self.builder.table(self.node, self.node.attrs["post"])
-        self.fields = self.builder.post_fields(self.node, self.node.attrs["post"])
         self.reductions = [
             Reduction(blocks, taps)
             for blocks in ranges(self.shape.blocks_in, self.tile.blocks_in)
@@ -97,38 +136,22 @@ class Dense:
 
     def tile_steps(self, plane: Output, depth: tuple[int, int]) -> None:
         """Compute one tile of outputs and store it."""
-        builder, area = self.builder, plane.area
+        area = plane.area
         rows = area.n_y * area.n_x
         blocks = depth[1] - depth[0]
         chunks = [(depth[0] + a, depth[0] + b) for a, b in ranges(blocks, self.tile.chunk)]
         sums = [Block(Space.ACC, (b - a) * rows) for a, b in chunks]
         out = Block(Space.OUT, rows * blocks)
-        addend = None
+        addend = self.addend(plane, depth)
         for index, reduction in enumerate(self.reductions):
             window = self.window(plane, index, reduction)
             for chunk, acc in zip(chunks, sums, strict=True):
                 self.gemm(area, index, reduction, window, chunk, acc)
-                if index + 1 < len(self.reductions):
-                    continue
-                if self.residual is not None and addend is None:
-                    addend = builder.load_rows(
-                        self.residual, plane.group, plane.lines, plane.columns, depth
-                    )
-                requantize(
-                    builder,
-                    self.params,
-                    self.fields,
-                    area=(area.n_y, area.n_x),
-                    depth=depth,
-                    chunk=chunk,
-                    acc=acc,
-                    out=out,
-                    addend=addend,
-                    table=self.table,
-                )
+                if index + 1 == len(self.reductions):
+                    self.requantize(area, depth, chunk, acc, out, addend)
         first, last = plane.columns
         columns = self.y_column + first, self.y_column + last
-        builder.store_rows(self.y, out, plane.group, plane.lines, columns, depth)
+        self.builder.store_rows(self.y, out, plane.group, plane.lines, columns, depth)
 
     def window(self, plane: Output, index: int, reduction: Reduction) -> Window:
         if index not in self.kept_windows:

@@ -7,12 +7,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from accelc.compiler.dense import Output, outputs, tap_ranges
+from accelc.compiler.dense import Output, PlaneLowering, outputs, tap_ranges
 from accelc.compiler.footprint import Space
 from accelc.compiler.graph import Array, Node
 from accelc.compiler.integer import ConvAttrs, Post
-from accelc.compiler.layout import View
-from accelc.compiler.region import Parameters, RegionBuilder, ranges, requantize
+from accelc.compiler.region import RegionBuilder, ranges
 from accelc.compiler.task import Block
 from accelc.compiler.tile_cost import ConvShape, Counts
 from accelc.compiler.tile_plane import PlaneTile, choose_depthwise
@@ -163,25 +162,26 @@ def lower_depthwise(builder: RegionBuilder, node: Node) -> None:
     params = builder.parameters(node, (node.inputs[2], node.inputs[3], node.inputs[4]))
     residual = builder.views[node.inputs[5]] if post.add is not None else None
     weights = full.reshape(blocks, config.block_out, kh, kw)
-    _DepthwiseLowering(builder, node, shape, tile, x, y, residual, weights, params).run()
+    _DepthwiseLowering(
+        builder=builder,
+        node=node,
+        shape=shape,
+        tile=tile,
+        x=x,
+        y=y,
+        residual=residual,
+        weights=weights,
+        params=params,
+    ).run()
 
 
-@dataclass
-class _DepthwiseLowering:
-    builder: RegionBuilder
-    node: Node
-    shape: ConvShape
+@dataclass(kw_only=True)
+class _DepthwiseLowering(PlaneLowering):
     tile: PlaneTile
-    x: View
-    y: View
-    residual: View | None
     weights: Array
-    params: Parameters
 
     def run(self) -> None:
         builder, shape, tile = self.builder, self.shape, self.tile
-        self.table = builder.table(self.node, self.node.attrs["post"])
-        self.fields = builder.post_fields(self.node, self.node.attrs["post"])
         self.taps = list(tap_ranges(shape.conv.kernel, tile.taps_y, tile.taps_x))
         oh, ow = shape.output_size
         planes = list(outputs(shape.groups, oh, ow, tile.lines, tile.columns))
@@ -210,7 +210,7 @@ class _DepthwiseLowering:
         out = Block(Space.OUT, rows * blocks)
         chunks = [(depth[0] + a, depth[0] + b) for a, b in ranges(blocks, self.tile.chunk)]
         sums = [Block(Space.ACC, (b - a) * rows) for a, b in chunks]
-        addend = None
+        addend = self.addend(plane, depth)
         v = builder.config.vec_inp_rows
         for index, taps in enumerate(self.taps):
             window = load_window(
@@ -237,24 +237,8 @@ class _DepthwiseLowering:
                     first = index == 0 and number == 0
                     self.gemm(area, group, window, chunk, depth, (weights, offset), acc, first)
                     offset += group.steps * v * (chunk[1] - chunk[0])
-                if index + 1 < len(self.taps):
-                    continue
-                if self.residual is not None and addend is None:
-                    addend = builder.load_rows(
-                        self.residual, plane.group, plane.lines, plane.columns, depth
-                    )
-                requantize(
-                    builder,
-                    self.params,
-                    self.fields,
-                    area=(area.n_y, area.n_x),
-                    depth=depth,
-                    chunk=chunk,
-                    acc=acc,
-                    out=out,
-                    addend=addend,
-                    table=self.table,
-                )
+                if index + 1 == len(self.taps):
+                    self.requantize(area, depth, chunk, acc, out, addend)
         builder.store_rows(self.y, out, plane.group, plane.lines, plane.columns, depth)
 
     def weight_block(
