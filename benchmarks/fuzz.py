@@ -83,6 +83,17 @@ class Mutant:
     target: str
     data: bytes
 
+    def result(self, seed: int, outcome: str, said: str, **measured: Any) -> Result:
+        return Result(
+            seed=seed,
+            source=self.source,
+            mutation=self.mutation,
+            target=self.target,
+            outcome=outcome,
+            said=said,
+            **measured,
+        )
+
 
 class Mutants:
     """Sound models, and what a seed makes of them."""
@@ -146,16 +157,7 @@ class Judge:
             outcome = "slow"
         elif outcome in SOUND and taken > nbytes + LIMIT_BYTES:
             outcome = "memory"
-        return Result(
-            seed=seed,
-            source=mutant.source,
-            mutation=mutant.mutation,
-            target=mutant.target,
-            outcome=outcome,
-            said=said[:500],
-            seconds=round(spent, 3),
-            bytes=taken,
-        )
+        return mutant.result(seed, outcome, said[:500], seconds=round(spent, 3), bytes=taken)
 
     def _undamaged(self, mutant: Mutant) -> tuple[float, int]:
         """Seconds and bytes of the network; operators take next to nothing."""
@@ -246,16 +248,9 @@ def _results(worker: Worker, mutants: Mutants, first: int, until: float) -> Iter
     while time.monotonic() < until:
         answer = worker.ask(seed)
         if isinstance(answer, str):
-            mutant = mutants(seed)
             outcome, _, code = answer.partition(" ")
-            yield Result(
-                seed=seed,
-                source=mutant.source,
-                mutation=mutant.mutation,
-                target=mutant.target,
-                outcome=outcome,
-                said=code and f"the process ended with {code}",
-            )
+            said = code and f"the process ended with {code}"
+            yield mutants(seed).result(seed, outcome, said)
         else:
             yield Result(**answer)
         seed += 1

@@ -124,7 +124,7 @@ def _layout() -> tuple[Register, ...]:
             "gemm_stall",
             "cycles the running matrix unit waited for weights, accumulators or hazards",
         ),
-        None,  # free
+        None,  # those behind it keep their addresses
         ("read_bytes", "bytes read from memory, instructions included"),
         ("write_bytes", "bytes written to memory"),
     ]

@@ -82,9 +82,13 @@ def count_correct(scores: Array, labels: Array) -> int:
     return int((scores.argmax(axis=1) == labels).sum())
 
 
-def random_inputs(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
-    """Repeatable noise: integers over their whole range, floats standard normal; an open dimension
-    is 1.
+def random_inputs(
+    types: Mapping[str, TensorType],
+    seed: int,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> dict[str, Array]:
+    """Repeatable noise: integers over their whole range, floats standard normal, or uniform over
+    the smallest and the largest value that ``ranges`` has for them; an open dimension is 1.
 
     Raises:
         InputError: an input of an element type there is no noise for, or of no known rank.
@@ -104,6 +108,8 @@ def random_inputs(types: Mapping[str, TensorType], seed: int) -> dict[str, Array
             arrays[name] = rng.integers(low, high, shape).astype(dtype)
         elif dtype.kind == "b":
             arrays[name] = rng.integers(0, 2, shape).astype(dtype)
+        elif dtype.kind == "f" and ranges and name in ranges:
+            arrays[name] = rng.uniform(*ranges[name], shape).astype(dtype)
         elif dtype.kind == "f":
             arrays[name] = rng.standard_normal(shape).astype(dtype)
         else:

@@ -86,14 +86,13 @@ class Model:
         for node in self.graph.nodes:
             if node.op != "QuantizeLinear" or node.inputs[0] not in self.graph.inputs:
                 continue
-            name, *parameters = node.inputs
-            scale, zero = (self.graph.constants.get(p) for p in (*parameters, "", "")[:2])
-            kind = np.dtype(self.graph.types[node.outputs[0]].dtype)
-            if scale is None or scale.size != 1 or kind.kind not in "iu":
+            result = self.graph.types[node.outputs[0]]
+            quant, kind = result.quant, np.dtype(result.dtype)
+            if quant is None or not quant.per_tensor or kind.kind not in "iu":
                 continue
-            offset = 0 if zero is None else int(zero.reshape(()))
-            step, limits = float(scale.reshape(())), np.iinfo(kind)
-            ranges[name] = (limits.min - offset) * step, (limits.max - offset) * step
+            limits, step = np.iinfo(kind), float(quant.scale)
+            low, high = (limit - int(quant.zero_point) for limit in (limits.min, limits.max))
+            ranges[node.inputs[0]] = low * step, high * step
         return ranges
 
     def check_inputs(self, inputs: Mapping[str, Array]) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
 from accelc.command import console
 from accelc.command.build import CONFIG_OPTION, DIM_OPTION, parse_dims
@@ -103,13 +102,9 @@ def diff(
         missing = {name: kind for name, kind in left.inputs.items() if name not in given}
         if missing:
             console.note(f"random values (seed {seed}) for {', '.join(missing)}")
-        noise = random_inputs(missing, seed)
         # beyond what it was calibrated for, a quantized network differs from any other
-        for name, (low, high) in {**left.calibrated(), **right.calibrated()}.items():
-            if name in noise:
-                spread = np.random.default_rng(seed).uniform(low, high, noise[name].shape)
-                noise[name] = spread.astype(noise[name].dtype)
-        inputs = {**given, **noise}
+        ranges = {**left.calibrated(), **right.calibrated()}
+        inputs = {**given, **random_inputs(missing, seed, ranges)}
         left.check_inputs(inputs)
         traces = left.trace(first, inputs, report), right.trace(second, inputs, report)
         relayed, side = None, 0 if second == REFERENCE else 1
