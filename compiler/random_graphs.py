@@ -12,6 +12,20 @@ from accelc.isa.config import AccelConfig
 
 Shape = tuple[int, int, int, int]
 _INT8 = np.dtype(np.int8)
+#: Scratchpads so small that everything is tiled.
+SMALL = AccelConfig(
+    name="small",
+    block_in=4,
+    block_out=4,
+    bus_bytes=4,
+    vector_lanes=4,
+    inp_rows=64,
+    wgt_rows=64,
+    acc_rows=32,
+    vin_rows=64,
+    out_rows=32,
+    prm_rows=8,
+)
 
 
 @dataclass

@@ -6,24 +6,11 @@ import pytest
 from accelc.compiler.accelerator import LowerOptions, lower
 from accelc.compiler.graph import Node
 from accelc.compiler.integer import ConvAttrs, Post
-from accelc.compiler.random_graphs import GraphBuilder
+from accelc.compiler.random_graphs import SMALL, GraphBuilder
 from accelc.isa.config import PRESETS, AccelConfig
 from accelc.isa.errors import DoesNotFitError, UnsupportedOpError
 from accelc.isa.spec import Gemm, Load
 
-SMALL = AccelConfig(
-    name="small",
-    block_in=4,
-    block_out=4,
-    bus_bytes=4,
-    vector_lanes=4,
-    inp_rows=64,
-    wgt_rows=64,
-    acc_rows=32,
-    vin_rows=64,
-    out_rows=32,
-    prm_rows=8,
-)
 CONFIGS = [SMALL, PRESETS["1x4x8"], PRESETS["2x16x16"]]
 
 

@@ -8,23 +8,10 @@ import pytest
 from accelc.compiler.accelerator import lower
 from accelc.compiler.integer import MatmulAttrs
 from accelc.compiler.partition import Place, partition, subgraph
-from accelc.compiler.random_graphs import GraphBuilder
+from accelc.compiler.random_graphs import SMALL, GraphBuilder
 from accelc.isa.config import PRESETS, AccelConfig
 from accelc.isa.spec import Gemm
 
-SMALL = AccelConfig(
-    name="small",
-    block_in=4,
-    block_out=4,
-    bus_bytes=4,
-    vector_lanes=4,
-    inp_rows=64,
-    wgt_rows=64,
-    acc_rows=32,
-    vin_rows=64,
-    out_rows=32,
-    prm_rows=8,
-)
 CONFIGS = [SMALL, PRESETS["1x16x16"], PRESETS["1x4x8"], PRESETS["2x16x16"], PRESETS["1x4x4s"]]
 
 
