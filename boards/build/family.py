@@ -94,6 +94,8 @@ class FamilyFlow(abc.ABC):
     tools: tuple[Tool, ...]
     #: Files that the synthesis commands read by name.
     maps: tuple[Path, ...] = ()
+    #: Modules whose reads that collide with writes may return anything.
+    no_collisions: tuple[str, ...] = NO_COLLISIONS
 
     def prepare(self) -> tuple[str, ...]:
         """Yosys commands between reading ``top.il``, whose memories that start as zeros say
@@ -101,7 +103,7 @@ class FamilyFlow(abc.ABC):
         return tuple(
             f"setparam -set COLLISION_X_MASK {_EVERY_PORT} "
             f"{modules}/t:$memrd_v2 {modules}/r:CLK_ENABLE=1 %i"
-            for modules in NO_COLLISIONS
+            for modules in self.no_collisions
         )
 
     @abc.abstractmethod

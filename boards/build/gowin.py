@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelc.boards.board import Family
-from accelc.boards.build.family import TOP, FamilyFlow, Resource, Step, Target
+from accelc.boards.build.family import NO_COLLISIONS, TOP, FamilyFlow, Resource, Step, Target
 from accelc.boards.build.tools import YOSYS, Tool
 
 _NEXTPNR = Tool(
@@ -27,14 +27,6 @@ _DEVICES = {
     "GW2AR-18C": ("GW2A-18C", 20736, 15552, 96, 46),
     "GW1NR-9C": ("GW1N-9C", 8640, 6480, 40, 26),
 }
-#: Memories of the core of which no row is read while it is written, or not used then.
-_NO_COLLISIONS = (
-    "*.core.*_scratchpad",
-    "*.core.*_queue",
-    "*.core.fetch*",
-    "*.core.registers*",
-    "*.core.compute*",
-)
 #: Memories that are to be block RAM though distributed RAM would do: it takes whole tiles.
 _BLOCK_RAM = ("*.core.*_queue",)
 #: A distributed RAM takes its tile's eight LUTs and leaves the flip-flops beside them unused.
@@ -48,15 +40,12 @@ class GowinFlow(FamilyFlow):
     constraints_suffix = ".cst"
     bitstream = f"{TOP}.fs"
     tools = (YOSYS, _NEXTPNR, _PACK)
+    #: Also those of the sequential core: without collisions to mind, a block RAM needs no logic.
+    no_collisions = (*NO_COLLISIONS, "*.core.compute*")
 
     def prepare(self) -> tuple[str, ...]:
-        # Without collisions to mind, a block RAM needs no logic around it.
-        collisions = (
-            f"setparam -set COLLISION_X_MASK 1'1 {unit}/t:$memrd_v2 {unit}/r:CLK_ENABLE=1 %i"
-            for unit in _NO_COLLISIONS
-        )
         blocks = (f'setattr -set ram_style "block" {unit}/m:*' for unit in _BLOCK_RAM)
-        return (*collisions, *blocks)
+        return (*super().prepare(), *blocks)
 
     def synthesis(self) -> tuple[str, ...]:
         # GW1N has the same cells. Multiplexers behind the LUTs save levels, but their LUTs must
