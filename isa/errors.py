@@ -8,7 +8,8 @@ class AccelcError(Exception):
     """
 
     def __str__(self) -> str:
-        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in super().__str__())
+        line = " ".join(super().__str__().splitlines())
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 class ConfigError(AccelcError):
