@@ -84,7 +84,8 @@ def test_scratchpads_are_block_rams_without_logic_for_collisions(tmp_path: Path)
         # bits, flip-flops of the ports
         InpScratchpad: (config.inp_rows * config.inp_row_bytes * 8, 80),
         WgtScratchpad: (config.wgt_rows * config.wgt_row_bytes * 8, 80),
-        AccScratchpad: (config.acc_rows * config.block_out * 32, 340),
+        # once for each of its readers
+        AccScratchpad: (2 * config.acc_rows * config.block_out * 32, 340),
     }
     for number, (part, (bits, registers)) in enumerate(parts.items()):
         folder = tmp_path / str(number)
